@@ -53,7 +53,8 @@ def definitions(notebook: nbformat.NotebookNode) -> list[str]:
 
 
 def _without_magics(source: str) -> str:
-    return "\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
+    lines = [(line, line.lstrip()) for line in source.splitlines()]
+    return "\n".join(line[: -len(rest)] + "pass" if rest.startswith(("%", "!")) else line for line, rest in lines)
 
 
 def _run(code: str, name: str, namespace: dict[str, Any]) -> None:

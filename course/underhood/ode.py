@@ -700,9 +700,7 @@ def _find_event(
                 raise_nan_condition(callback, values[usable], float(times[usable]))
         else:
             for i in (int(i) for i in indices):
-                a = max(starts[i] * h, times[row - 1] * h) / h if starts[i] != t else float(times[row - 1])
-                a = float(starts[i]) if abs(starts[i] - t) > abs(times[row - 1] - t) else float(times[row - 1])
-                b = float(times[row])
+                a, b = float(max(starts[i], times[row - 1], key=lambda time: abs(time - t))), float(times[row])
                 ends = {a: float(values[row - 1, i]), b: float(values[row, i])}
 
                 def g(time: float, i: int = i, ends: dict = ends, callback: Continuous = callback) -> float:
@@ -711,8 +709,7 @@ def _find_event(
                     return float(conditions_at(callback, np.array([time]), state(time)[None])[0, i])
 
                 before = int(np.sign(ends[a]))
-                root = ends[b] == 0 and callback.rootfind == "right"
-                root = b if root else _part(parts, "bracket_root")(g, a, b, callback.rootfind)
+                root = b if a == b else _part(parts, "bracket_root")(g, a, b, callback.rootfind)
                 candidates.append((offset + i, float(root)))
                 found[offset + i] = (callback, i, before, g)
         offset += length
@@ -855,7 +852,7 @@ def solve(
             dt = float(min(dt, integrator.dtmax))
             remaining = abs(stops[0] - t)
             step = min(dt, remaining)
-            if step < remaining:
+            if not step >= remaining:  # also where it is nan
                 check_step(step, t)
             h = direction * step
             y_new, slopes = rk_step(rate, t, y, h, k1)
@@ -914,6 +911,4 @@ def solve(
     )
 
 
-KEYWORDS = tuple(
-    name for name in solve.__kwdefaults__ or {} if name != "unknown"
-) + ("callbacks",)
+KEYWORDS = ("callbacks", *solve.__kwdefaults__)

@@ -20,7 +20,6 @@ import sys
 
 if "google.colab" in sys.modules:  # on Colab: the course's helper package, and nothing else
     # %pip install -q --no-deps "underhood @ git+https://github.com/under-the-hood-course/under-the-hood@v1.0.0"
-    pass
 
 import torch
 import torch.nn.functional as F
