@@ -1,7 +1,7 @@
 """`make course`: from the text sources to the notebooks and the record that learners receive, byte for byte the same.
 
-    solutions/NN/*.py  →  solutions/NN/*.ipynb  →  course/NN/*.ipynb      (nbgrader's generate_assignment)
-    solutions/NN/exercises.py  →  course/underhood/recorded/NN.json
+solutions/NN/*.py  →  solutions/NN/*.ipynb  →  course/NN/*.ipynb      (nbgrader's generate_assignment)
+solutions/NN/exercises.py  →  course/underhood/recorded/NN.json
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 import nbformat
 from nbgrader.apps import NbGraderAPI
 from traitlets.config import Config
-
 from underhood.record import exercise_to_json
 
 from . import reference
@@ -78,10 +77,10 @@ def configuration() -> Config:
 
 
 def write(path: Path, text: str) -> None:
-    """Write under a temporary name, then rename: a killed build leaves no half a file."""
+    """Write under a temporary name, then rename: a killed program leaves no half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8", newline="\n")
+    fresh.write_text(text, encoding="utf-8", errors="replace", newline="\n")
     os.replace(fresh, path)
 
 

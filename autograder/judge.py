@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
 from underhood import Case, Exercise, Mistake, Verdict
 from underhood.check import look_up
 from underhood.exercise import Seen

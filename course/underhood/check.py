@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 import sys
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .exercise import Exercise, Learner
+from .exercise import Exercise
 from .forbid import in_object
 from .messages import say
-from .plain import inputs, type_name
+from .plain import type_name
 from .probes import observe
 from .record import exercises
 from .verdict import Verdict, asked, assess, blank, refused, right_answers
@@ -81,8 +83,11 @@ def find(name: str) -> Exercise | None:
 def ready(*names: str) -> bool:
     """Whether the learner's answers to these exercises pass their checks; prints what to finish first where not.
 
-    A demonstration that needs the learner's code stands under `if ready("rk_step", "dense"):`.
+    A demonstration that needs the learner's code stands under `if ready("rk_step", "dense"):`. While a submission is
+    graded, demonstrations are skipped: nobody looks at them.
     """
+    if "UNDERHOOD_GRADING" in os.environ:
+        return False
     namespace = _notebook(sys._getframe(1).f_globals)
     missing = []
     for name in names:
@@ -132,7 +137,7 @@ def look_up(exercise: Exercise, namespace: dict[str, Any], fn: Any = None) -> tu
 
 
 def _is_answer(value: Any) -> bool:
-    return inspect.isfunction(value) or inspect.isclass(value)
+    return issubclass(type(value), types.FunctionType | type)  # isinstance would ask the object itself
 
 
 def _cannot_be_called(exercise: Exercise, obj: Callable) -> str:
@@ -149,26 +154,6 @@ def _cannot_be_called(exercise: Exercise, obj: Callable) -> str:
         except TypeError as error:
             return str(error)
     return ""
-
-
-def needs(exercise: Exercise) -> list[str]:
-    """The learner's other answers that the exercise's cases are built from."""
-    found: list[str] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, Learner):
-            found.append(value.name)
-        elif isinstance(value, list | tuple):
-            for item in value:
-                walk(item)
-        elif isinstance(value, dict):
-            for item in value.values():
-                walk(item)
-
-    for case in exercise.cases:
-        walk(inputs(case.args))
-        walk(inputs(dict(case.kwargs)))
-    return list(dict.fromkeys(found))
 
 
 def _reference(obj: Any) -> Callable[[], Any]:

@@ -46,7 +46,9 @@ def in_source(source: str, forbids: tuple[str, ...], aliases: Mapping[str, str])
     known = dict(SHORT) | dict(aliases)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            known |= {a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names}
+            known |= {
+                a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
+            }
         elif isinstance(node, ast.ImportFrom) and node.module:
             known |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
     patterns = [full_name(p) for p in forbids]
@@ -87,9 +89,10 @@ def in_object(obj: Any, forbids: tuple[str, ...]) -> str:
         return ""
     try:
         source = inspect.getsource(obj)
-    except (OSError, TypeError):
+        names = getattr(inspect.unwrap(obj), "__globals__", {})
+    except Exception:  # no source to be had, or an object that hides it: the traps still hold
         return ""
-    return in_source(source, forbids, _aliases(getattr(inspect.unwrap(obj), "__globals__", {})))
+    return in_source(source, forbids, _aliases(names))
 
 
 def _aliases(names: Mapping[str, Any]) -> dict[str, str]:
@@ -97,7 +100,9 @@ def _aliases(names: Mapping[str, Any]) -> dict[str, str]:
     for key, value in list(names.items()):
         if isinstance(value, types.ModuleType):
             found[key] = value.__name__
-        elif callable(value) and type(getattr(value, "__module__", None)) is str and value.__module__.startswith("torch"):
+        elif (
+            callable(value) and type(getattr(value, "__module__", None)) is str and value.__module__.startswith("torch")
+        ):
             found[key] = f"{value.__module__}.{getattr(value, '__name__', key)}"
     return found
 

@@ -95,4 +95,3 @@ def rounded(value: Any) -> Any:
     if type(value) is dict:
         return {key: rounded(item) for key, item in value.items()}
     return value
-

@@ -71,7 +71,11 @@ class Verdict:
         for part in self.results:
             first, *more = map(html.escape, _tail(part))
             detail = f"<div style='white-space:pre-wrap;font-family:monospace;overflow-wrap:anywhere'>{chr(10).join(more)}</div>"
-            side = "border-left:4px solid currentColor;" if part.outcome != CORRECT else "border-left:4px double;opacity:.75;"
+            side = (
+                "border-left:4px solid currentColor;"
+                if part.outcome != CORRECT
+                else "border-left:4px double;opacity:.75;"
+            )
             rows.append(
                 f"<tr><td style='{side}padding:2px 10px;vertical-align:top;text-align:left'><b>{_mark(part)}</b></td>"
                 f"<td style='padding:2px 10px;vertical-align:top;text-align:left'>{html.escape(part.name)}</td>"

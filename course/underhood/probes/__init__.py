@@ -241,7 +241,9 @@ def seen_to_json(seen: Seen) -> dict[str, Any]:
 
 def seen_from_json(written: Any) -> Seen:
     """What `seen_to_json` wrote; ValueError on anything else."""
-    if type(written) is not dict or any(type(written.get(k, "")) is not str for k in ("message", "printed", "forbidden")):
+    if type(written) is not dict or any(
+        type(written.get(k, "")) is not str for k in ("message", "printed", "forbidden")
+    ):
         raise ValueError("not an observation")
     words = [tuple(written.get(key, ())) for key in ("raised", "changed")]
     if any(type(word) is not str for word in words[0] + words[1]):

@@ -1,0 +1,62 @@
+# Under the Hood. `make start` opens chapter 1; `make test` runs every test. Both set everything up first.
+#
+#   make start              environment, then JupyterLab on chapter 1
+#   make start CPU=1        the same with PyTorch's CPU wheels (0.2 GB rather than 3 GB on Linux without a GPU)
+#   make test, test-fast    every test; without the slow ones
+#   make course             notebooks and record from the text sources
+#   make sample-class       a made-up class of twelve:  make sample-class grade CHAPTER=01_basics
+#   make bench              the measurements behind every number in the documentation
+
+PYTHON ?= python3
+CHAPTER ?= 01_basics
+VENV := .venv
+BIN := $(VENV)/bin
+# nbgrader calls `alembic` by name, so the environment's programs must be on the path.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+WHEELS := $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu)
+
+.PHONY: start test test-fast course grade sample-class bench clean
+
+start: $(VENV)/.lab
+	@echo "Starting JupyterLab on chapter 1. Stop it with Ctrl-C."
+	$(BIN)/jupyter lab course/01_basics/basics.ipynb
+
+test: $(VENV)/.test
+	@tests/system_packages.sh
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not slow"
+
+course: $(VENV)/.test
+	$(BIN)/python -m autograder.build
+
+sample-class: $(VENV)/.lab
+	$(BIN)/python -m autograder.sample_class $(CHAPTER)
+
+grade: $(VENV)/.lab
+	$(BIN)/python -m autograder grade $(CHAPTER) $(if $(TRUST),--trust-submissions)
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Python {v[0]}.{v[1]} is too old or too new: the course needs 3.11, 3.12 or 3.13. Say which one with: make start PYTHON=python3.12")'
+	@echo "Making the environment in $(VENV) with $$($(PYTHON) --version)."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --upgrade pip
+	@touch $@
+
+$(VENV)/.lab: $(VENV)/.python requirements.txt pyproject.toml
+	@echo "Installing what the course needs (a few minutes; PyTorch is the largest part)."
+	@$(PIP) -r requirements.txt --editable . $(WHEELS)
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.python requirements.txt pyproject.toml constraints.txt
+	@echo "Installing what the course and its tests need, in the pinned versions (a few minutes; PyTorch is the largest part)."
+	@$(PIP) --constraint constraints.txt --editable '.[test]' $(WHEELS)
+	@touch $@ $(VENV)/.lab

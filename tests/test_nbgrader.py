@@ -1,0 +1,50 @@
+"""nbgrader as it is, its own commands on our layout: the reference gets full marks, the untouched release zero."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+
+from autograder import exercises, gradebook
+from autograder.build import write
+from autograder.sample_class import reference_answers, submission
+
+pytestmark = pytest.mark.slow
+
+
+def hand_in(copy, chapter, student, notebooks):
+    for stem, notebook in notebooks.items():
+        path = copy / "autograder/class/submitted" / student / chapter / f"{stem}.ipynb"
+        write(path, nbformat.writes(notebook) + "\n")
+
+
+def test_autograde_validate_and_feedback(chapter, copy, run):
+    half = {e.name: reference_answers(chapter)[e.name] for e in exercises(chapter)[::2]}
+    expected = {
+        "reference": float(sum(e.points for e in exercises(chapter))),
+        "half": float(sum(e.points for e in exercises(chapter)[::2])),
+        "untouched": 0.0,
+    }
+    hand_in(copy, chapter, "reference", submission(chapter, reference_answers(chapter)))
+    hand_in(copy, chapter, "half", submission(chapter, half))
+    hand_in(copy, chapter, "untouched", submission(chapter, {}))
+
+    done = run("nbgrader", "generate_assignment", chapter, "--force", "--create")
+    assert done.returncode == 0, done.stderr[-3000:]
+    done = run("nbgrader", "autograde", chapter, "--force")
+    assert done.returncode == 0, done.stderr[-3000:]
+    url = f"sqlite:///{copy}/autograder/class/gradebook.db"
+    with gradebook.opened(url) as book:
+        for student, points in expected.items():
+            found = book.find_submission(chapter, student)
+            assert (found.score, found.max_score) == (points, expected["reference"]), student
+            assert not found.needs_manual_grade
+
+    done = run("nbgrader", "generate_feedback", chapter, "--force")
+    assert done.returncode == 0, done.stderr[-3000:]
+    for student in expected:
+        assert list((copy / "autograder/class/feedback" / student / chapter).glob("*.html"))
+
+    for path in (copy / "solutions" / chapter).glob("*.ipynb"):
+        done = run("nbgrader", "validate", str(path))
+        assert done.returncode == 0 and "Success" in done.stdout + done.stderr, done.stderr[-3000:]
