@@ -227,7 +227,7 @@ def grade(
         Unknown chapter, missing folder, no submission found.
     """
     known(chapter)
-    given = {
+    given: dict[str, Any] = {
         "releases": releases(chapter),
         "others": {other: list(releases(other).values()) for other in chapters() if other != chapter},
     }

@@ -114,10 +114,10 @@ def _standalone(tree: ast.Module, name: str, expression: ast.expr) -> str:
     needed: list[ast.stmt] = []
     waiting = _names(expression)
     while waiting:
-        node = defined.get(waiting.pop())
-        if node is not None and node not in needed:
-            needed.append(node)
-            waiting |= _names(node)
+        found = defined.get(waiting.pop())
+        if found is not None and found not in needed:
+            needed.append(found)
+            waiting |= _names(found)
     imports = [n for n in tree.body if n in needed and isinstance(n, ast.Import | ast.ImportFrom)]
     others = [n for n in tree.body if n in needed and n not in imports]
     parts = [ast.unparse(node) for node in imports] + [ast.unparse(node) for node in others]

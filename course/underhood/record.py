@@ -32,7 +32,7 @@ def exercises() -> tuple[Exercise, ...]:
 
 
 def _read(written: dict[str, Any]) -> Exercise:
-    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in written.items()}
+    fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in written.items()}
     return Exercise(
         **{key: fields[key] for key in PLAIN_FIELDS},
         cases=tuple(_read_case(case) for case in written["cases"]),

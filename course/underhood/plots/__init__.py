@@ -20,7 +20,7 @@ COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v")
 
-STYLE = {
+STYLE: dict[str, Any] = {
     "axes.prop_cycle": cycler(color=COLORS) + cycler(linestyle=LINES),
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -37,7 +37,7 @@ STYLE = {
 @contextmanager
 def style() -> Iterator[None]:
     """The course's plot style, for the figures made inside."""
-    with plt.rc_context(STYLE):
+    with plt.rc_context(STYLE):  # type: ignore[arg-type]
         yield
 
 
