@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import sys
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,7 +180,7 @@ def from_json(written: Any) -> Any:
     raise ValueError("not a plain value")
 
 
-def _numbers(written: Mapping[str, Any]) -> np.ndarray:
+def _numbers(written: dict) -> np.ndarray:
     shape = tuple(int(n) for n in written["shape"])
     dtype = np.dtype(written["numbers"])
     size = int(np.prod(shape, dtype=object)) if shape else 1

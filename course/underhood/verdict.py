@@ -202,18 +202,18 @@ def _instead(error: str, got: Seen) -> Difference:
 
 
 def _part(exercise: Exercise, name: str, found: list[_Found], hidden: set[int]) -> Part:
-    wrong = [f for f in found if f.difference]
+    wrong = [(f, f.difference) for f in found if f.difference]
     count = len([f for f in found if not f.case.about.startswith(AGAIN)])
     if not wrong:
         return Part(name, CORRECT, count)
-    first = wrong[0]
+    first, how = wrong[0]
     if first.case.about.startswith(AGAIN):
         lines: tuple[str, ...] = (say("state", about=first.case.about.removeprefix(AGAIN)),)
     elif id(first) in hidden:
         lines = (say("hidden", about=first.case.about),)
     else:
-        lines = (say("case", about=first.case.about, inputs=_inputs(exercise, first.case)), *first.difference.lines)
-    return Part(name, first.difference.outcome, count, lines)
+        lines = (say("case", about=first.case.about, inputs=_inputs(exercise, first.case)), *how.lines)
+    return Part(name, how.outcome, count, lines)
 
 
 def _untouched(exercise: Exercise, found: list[_Found], before: list[Part]) -> Part:
