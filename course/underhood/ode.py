@@ -1,28 +1,30 @@
 """The driver of chapter 5: an ODE solver with callbacks whose numerical parts the learner writes.
 
-`solve` holds what is bookkeeping: the loop over steps, the callbacks, the saving. Everything that is numerical analysis it
-asks of `parts`: `rk_step`, `err_norm`, `pi_control`, `init_dt`, `dense`, `bracket_root`, `detect`, `first_event` and
+`solve` holds what is bookkeeping: the loop over steps, the callbacks, the saving. Everything that is numerical analysis
+it asks of `parts`: `rk_step`, `err_norm`, `pi_control`, `init_dt`, `dense`, `bracket_root`, `detect`, `first_event` and
 `apply_event`.
 
 Which callbacks. SciML's callbacks (DifferentialEquations.jl) changed in 2026. This driver follows *generation 6*
-(OrdinaryDiffEq.jl 6, DiffEqBase.jl 6), because the question that the chapter answers was asked of it and because its affects are
-told one index at a time. In generation 6
+(OrdinaryDiffEq.jl 6, DiffEqBase.jl 6), because the question that the chapter answers was asked of it and because its
+affects are told one index at a time. In generation 6
 
 - a component whose condition is exactly zero at the start of a step cannot fire in that step before it has left zero;
 - the earliest root of a step is the step's only event; of equal roots the lowest index fires;
 - after an event the step size is the full length of the step that the event cut short;
-- after an event, if the condition is still within 100 times its value at the event, the sign to start from is read a hundredth of
-  a step later ("repeat nudge"). This keeps an affect that changes nothing from firing for ever, and lets a bouncing ball fall
-  through the floor;
-- `affect` is for crossings from minus to plus, `affect_neg` for those from plus to minus; left out, it is the same function;
+- after an event, if the condition is still within 100 times its value at the event, the sign to start from is read a
+  hundredth of a step later ("repeat nudge"). This keeps an affect that changes nothing from firing for ever, and lets a
+  bouncing ball fall through the floor. One thing is added: of several that fire at one and the same time, all are
+  guarded, not only the last, so that two of them cannot set each other off for ever (DifferentialEquations.jl #516);
+- `affect` is for crossings from minus to plus, `affect_neg` for those from plus to minus; left out, it is the same
+  function;
 - where every step is saved, the state before an event is saved whatever `save_positions[0]` says.
 
-In generation 7 the affect of a VectorContinuousCallback receives a mask of all components that fire together (int8: -1 from minus
-to plus, +1 from plus to minus, 0 not) and there is no `affect_neg`. `simultaneous="mask"` selects that rule; take it where two
-conditions can be zero at the same time, since the rule of generation 6 then loses the second one.
+In generation 7 the affect of a VectorContinuousCallback receives a mask of all components that fire together (int8: -1
+from minus to plus, +1 from plus to minus, 0 not) and there is no `affect_neg`. `simultaneous="mask"` selects that rule;
+take it where two conditions can be zero at the same time, since the rule of generation 6 then loses the second one.
 
-Sources: DiffEqBase.jl 6.81 `src/callbacks.jl`; OrdinaryDiffEq.jl 6.6 `src/integrators/integrator_utils.jl`; for generation 7
-OrdinaryDiffEq.jl's `NEWS.md` (VectorContinuousCallback).
+Sources: DiffEqBase.jl 6.81 `src/callbacks.jl`; OrdinaryDiffEq.jl 6.6 `src/integrators/integrator_utils.jl`; for
+generation 7 OrdinaryDiffEq.jl's `NEWS.md` (VectorContinuousCallback).
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ from typing import Any, Literal
 import numpy as np
 from tqdm import tqdm
 
-# ---------------------------------------------------------------------------------------------------------------- tableau
-# Tsit5: Ch. Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption, Computers &
-# Mathematics with Applications 62 (2011) 770-775; digits as in OrdinaryDiffEq.jl, `low_order_rk_tableaus.jl` and `interpolants.jl`.
+# --- tableau
+# Tsit5: Ch. Tsitouras, Runge-Kutta pairs of order 5(4) satisfying only the first column simplifying assumption,
+# Computers & Mathematics with Applications 62 (2011) 770-775; digits as in OrdinaryDiffEq.jl,
+# `low_order_rk_tableaus.jl` and `interpolants.jl`.
 
 C = np.array([0.0, 0.161, 0.327, 0.9, 0.9800255409045097, 1.0, 1.0])
 """Nodes: stage i is evaluated at t + C[i] h."""
@@ -83,7 +86,8 @@ R = np.array(
 )
 """Interpolant: slope i has the weight b_i(theta) = R[i, 0] theta + R[i, 1] theta² + R[i, 2] theta³ + R[i, 3] theta⁴."""
 
-# PI controller of OrdinaryDiffEq.jl (`controllers.jl`, `alg_utils.jl`): how much of the error enters, how the step may change.
+# PI controller of OrdinaryDiffEq.jl (`controllers.jl`, `alg_utils.jl`): how much of the error enters, how the step may
+# change.
 BETA1, BETA2 = 7 / 50, 2 / 25
 GAMMA = 9 / 10
 Q_MIN, Q_MAX = 1 / 5, 10.0  # a new step is between Q_MIN and Q_MAX times the old one
@@ -92,7 +96,7 @@ ERR_OLD_INIT = 1e-4  # the error "before the first step", and the least that is 
 for _constant in (C, A, E, R):
     _constant.setflags(write=False)
 
-# --------------------------------------------------------------------------------------------------------------- food web
+# --- food web
 FOOD_WEB_MATRIX = np.array(
     [
         [-0.7, 0.1, 0.15, -0.2],
@@ -131,7 +135,7 @@ def food_web(t: float, u: np.ndarray) -> np.ndarray:
     return FOOD_WEB_MATRIX @ u
 
 
-# ----------------------------------------------------------------------------------------------------------------- values
+# --- values
 class CallbackLimitError(RuntimeError):
     """A continuous callback fired more often than `max_events` allows."""
 
@@ -149,7 +153,8 @@ class Integrator:
     t
         Time of the event.
     u
-        State at the event, shape (n,). Change it in place (`integrator.u[3] = 0.0`) or put a new array of the same shape there.
+        State at the event, shape (n,). Change it in place (`integrator.u[3] = 0.0`) or put a new array of the same
+        shape there.
     f
         Right-hand side, `f(t, u)`. A new one put there is used from the event on.
     dtmax
@@ -213,10 +218,11 @@ class ContinuousCallback:
     affect_neg
         The same for crossings from plus to minus; the default is `affect` itself.
     rootfind
-        "left": the event is the last float before the sign change, so that no barrier is crossed; "right": the first float after.
+        "left": the event is the last float before the sign change, so that no barrier is crossed; "right": the first
+        float after.
     interp_points
-        Number of equal sub-intervals of a step at whose ends the condition is looked at. 0 looks at the step's ends only (as 1
-        does). Two crossings within one sub-interval cancel and are not seen.
+        Number of equal sub-intervals of a step at whose ends the condition is looked at. 0 looks at the step's ends
+        only (as 1 does). Two crossings within one sub-interval cancel and are not seen.
     save_positions
         Whether the state is saved (before, after) the affect.
     repeat_nudge
@@ -406,7 +412,7 @@ class Solution:
         ValueError
             A time outside the run, or a run that kept no interpolant (`dense=False`).
         """
-        if not self.pieces:
+        if not self.pieces or self.interpolant is None:
             raise ValueError("no interpolant was kept: solve with dense=True, over a time span that is not empty")
         times = np.atleast_1d(np.asarray(t, dtype=np.float64))
         direction = 1.0 if self.pieces[0][1] > 0 else -1.0
@@ -420,12 +426,12 @@ class Solution:
         return np.array(rows) if np.ndim(t) else rows[0]
 
 
-# ---------------------------------------------------------------------------------------- pieces that any driver can share
+# --- pieces that any driver can share
 def callback_name(callback: Continuous | DiscreteCallback) -> str:
     """What messages call a callback."""
-    function = callback.affect
+    function: Any = callback.affect
     if function is None:
-        function = callback.affect_neg
+        function = getattr(callback, "affect_neg", None)
     return callback.name or getattr(function, "__name__", type(callback).__name__)
 
 
@@ -448,7 +454,9 @@ def conditions_at(callback: Continuous, times: np.ndarray, states: np.ndarray) -
     if callback.batched:
         values = np.asarray(callback.condition(times, states), dtype=np.float64)
     else:
-        values = np.array([callback.condition(float(t), u) for t, u in zip(times, states, strict=True)], dtype=np.float64)
+        values = np.array(
+            [callback.condition(float(t), u) for t, u in zip(times, states, strict=True)], dtype=np.float64
+        )
     if values.size != len(times) * length:
         raise ValueError(
             f"the condition of callback {callback_name(callback)!r} returned shape {values.shape} for {len(times)} "
@@ -466,9 +474,10 @@ def directions_of(callback: Continuous) -> int:
 
 def affect_of(callback: Continuous | DiscreteCallback, direction: int, argument: Any) -> Callable[[Integrator], Any]:
     """The affect for a crossing, as a function of the integrator alone."""
-    function = callback.affect
-    if direction < 0 and getattr(callback, "affect_neg", SAME) is not SAME:
-        function = callback.affect_neg
+    function: Any = callback.affect
+    falling: Any = getattr(callback, "affect_neg", SAME)
+    if direction < 0 and falling is not SAME:
+        function = falling
     if isinstance(callback, VectorContinuousCallback):
         return lambda integrator: function(integrator, argument)
     return function
@@ -517,7 +526,9 @@ def check_condition(callback: Continuous, values: np.ndarray, times: np.ndarray)
 def raise_nan_condition(callback: Continuous, row: np.ndarray, t: float) -> None:
     """Say which condition was nan, and when."""
     component = int(np.isnan(row).argmax())
-    raise ValueError(f"the condition of callback {callback_name(callback)!r} is nan at t = {t!r} (component {component})")
+    raise ValueError(
+        f"the condition of callback {callback_name(callback)!r} is nan at t = {t!r} (component {component})"
+    )
 
 
 def check_rate(rate: np.ndarray, t: float, u: np.ndarray) -> None:
@@ -620,25 +631,25 @@ def reject_unknown(unknown: Mapping[str, Any], known: Sequence[str]) -> None:
 def raise_limit(callback: Continuous, t: float, limit: int) -> None:
     """Say which callback fires for ever, and when it was stopped."""
     raise CallbackLimitError(
-        f"callback {callback_name(callback)!r} has fired more than {limit} times, last at t = {t!r}. Its affect may leave the "
-        "condition at zero, or the events may pile up towards one time; if so many are right, raise max_events"
+        f"callback {callback_name(callback)!r} has fired more than {limit} times, last at t = {t!r}. Its affect may "
+        "leave the condition at zero, or the events may pile up towards one time; if so many are right, raise "
+        "max_events"
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- the driver
+def raise_maxiters(limit: int, t: float, end: float) -> None:
+    """Say how far a run came before it was stopped."""
+    raise RuntimeError(
+        f"{limit} steps were tried and t = {t!r} is reached of {end!r}; raise maxiters or the tolerances"
+    )
+
+
+# --- the driver
 def _part(parts: Any, name: str) -> Callable:
     function = parts.get(name) if isinstance(parts, Mapping) else getattr(parts, name, None)
     if not callable(function):
         raise TypeError(f"solve needs the function {name} among its parts: finish that exercise first")
     return function
-
-
-@dataclass(frozen=True)
-class _Fired:
-    """The callback that fired at the end of the last step, with |condition| there for the components that fired."""
-
-    callback: Continuous
-    residuals: Mapping[int, float]
 
 
 @dataclass(frozen=True)
@@ -653,13 +664,29 @@ class _Hit:
     residuals: Mapping[int, float]
 
 
+def _condition(
+    callback: Continuous, i: int, known: Mapping[float, float], state: Callable[[float], np.ndarray]
+) -> Callable[[float], float]:
+    """Condition i within a step as a function of time; at the times in `known` it is what detection saw there."""
+
+    def g(time: float) -> float:
+        if time in known:
+            return known[time]
+        return float(conditions_at(callback, np.array([time]), state(time)[None])[0, i])
+
+    return g
+
+
 def _find_event(
     parts: Any,
     continuous: Sequence[Continuous],
-    fired: _Fired | None,
+    fired: Mapping[int, Mapping[int, float]],
     step: tuple[float, float, np.ndarray, float, np.ndarray, np.ndarray],
 ) -> _Hit | None:
-    """The earliest event of the step (t, h, y, t_new, y_new, K), or None."""
+    """The earliest event of the step (t, h, y, t_new, y_new, K), or None.
+
+    `fired` says what fired at the time where the step starts: callback's id, component, |condition| there.
+    """
     t, h, y, t_new, y_new, slopes = step
     dense = _part(parts, "dense")
     detect = _part(parts, "detect")
@@ -682,16 +709,15 @@ def _find_event(
         length = values.shape[1]
         starts = np.full(length, t)
         usable = check_condition(callback, values, times)
-        if fired is not None and fired.callback is callback:
-            again = [i for i, residual in fired.residuals.items() if abs(values[0, i]) <= 100 * residual]
-            if again:
-                nudged = t + callback.repeat_nudge * h
-                later = conditions_at(callback, np.array([nudged]), state(nudged)[None])
-                check_condition(callback, later, np.array([nudged]))
-                passed = np.abs(times - t) <= abs(nudged - t)
-                for i in again:
-                    values[passed, i] = later[0, i]
-                    starts[i] = nudged
+        again = [i for i, r in fired.get(id(callback), {}).items() if abs(values[0, i]) <= 100 * r]
+        if again:
+            nudged = t + callback.repeat_nudge * h
+            later = conditions_at(callback, np.array([nudged]), state(nudged)[None])
+            check_condition(callback, later, np.array([nudged]))
+            passed = np.abs(times - t) <= abs(nudged - t)
+            for i in again:
+                values[passed, i] = later[0, i]
+                starts[i] = nudged
         prev_sign = np.sign(values[0])
         directions = np.full(length, directions_of(callback))
         row, indices = detect(values[:usable], prev_sign, directions)
@@ -702,12 +728,7 @@ def _find_event(
             for i in (int(i) for i in indices):
                 a, b = float(max(starts[i], times[row - 1], key=lambda time: abs(time - t))), float(times[row])
                 ends = {a: float(values[row - 1, i]), b: float(values[row, i])}
-
-                def g(time: float, i: int = i, ends: dict = ends, callback: Continuous = callback) -> float:
-                    if time in ends:
-                        return ends[time]
-                    return float(conditions_at(callback, np.array([time]), state(time)[None])[0, i])
-
+                g = _condition(callback, i, ends, state)
                 before = int(np.sign(ends[a]))
                 root = b if a == b else _part(parts, "bracket_root")(g, a, b, callback.rootfind)
                 candidates.append((offset + i, float(root)))
@@ -755,14 +776,16 @@ def solve(
     Parameters
     ----------
     parts
-        The functions of chapter 5, in a mapping or as attributes: `rk_step`, `err_norm`, `pi_control`, `init_dt`, `dense`; with
-        continuous callbacks also `bracket_root`, `detect`, `first_event`; with any callback `apply_event`.
+        The functions of chapter 5, in a mapping or as attributes: `rk_step`, `err_norm`, `pi_control`, `init_dt`,
+        `dense`; with continuous callbacks also `bracket_root`, `detect`, `first_event`; with any callback
+        `apply_event`.
     f
         Right-hand side, `f(t, u) -> (n,)`.
     u0
         Initial state, shape (n,). Integers are promoted to float64.
     tspan
-        (start, end). Time runs backward when the end is the smaller one; "rising" and "falling" then mean along the run.
+        (start, end). Time runs backward when the end is the smaller one; "rising" and "falling" then mean along the
+        run.
     callbacks
         One callback or several: ContinuousCallback, VectorContinuousCallback, DiscreteCallback.
     reltol, abstol
@@ -774,7 +797,8 @@ def solve(
     tstops
         Times at which a step must end.
     save_everystep
-        Whether the end of every accepted step is saved. Without it, the start, the end and what `save_positions` asks for.
+        Whether the end of every accepted step is saved. Without it, the start, the end and what `save_positions` asks
+        for.
     dense
         Whether the solution keeps its interpolant, so that it can be called.
     maxiters
@@ -791,9 +815,11 @@ def solve(
     Raises
     ------
     TypeError
-        An unknown keyword, a missing part, something that is no callback, an affect that returns a value, a u0 of no real numbers.
+        An unknown keyword, a missing part, something that is no callback, an affect that returns a value, a u0 of no
+        real numbers.
     ValueError
-        nan from f or from a condition, a value of the wrong shape, an affect that changes the state's shape, a setting out of range.
+        nan from f or from a condition, a value of the wrong shape, an affect that changes the state's shape, a setting
+        out of range.
     StepSizeError
         The step size fell below the machine's resolution.
     CallbackLimitError
@@ -814,12 +840,13 @@ def solve(
     saved_t, saved_u, events, pieces = [t], [y.copy()], [], []
     calls = accepted = rejected = 0
     counts: dict[int, int] = {}
-    fired: _Fired | None = None
+    fired: dict[int, dict[int, float]] = {}
     err_old, k1 = ERR_OLD_INIT, None
 
     def rate(time: float, u: np.ndarray) -> np.ndarray:
         nonlocal calls
         calls += 1
+        time = float(time)
         value = np.array(integrator.f(time, u), dtype=np.float64)
         check_rate(value, time, u)
         return value
@@ -844,12 +871,18 @@ def solve(
         mirrored = rate if direction > 0 else lambda time, u: -rate(2 * float(tspan[0]) - time, u)
         dt = _part(parts, "init_dt")(mirrored, t, y, abstol, reltol, integrator.dtmax)
 
-    bar = tqdm(total=abs(end - t), unit="t", file=sys.stdout, bar_format="{l_bar}{bar}| {n:.4g}/{total:.4g}", disable=not progress)
+    bar = tqdm(
+        total=abs(end - t),
+        unit="t",
+        file=sys.stdout,
+        bar_format="{l_bar}{bar}| {n:.4g}/{total:.4g}",
+        disable=not progress,
+    )
     with bar:
         while stops and not integrator.terminated:
             if accepted + rejected >= maxiters:
-                raise RuntimeError(f"{maxiters} steps were tried and t = {t!r} is reached of {end!r}; raise maxiters or the tolerances")
-            dt = float(min(dt, integrator.dtmax))
+                raise_maxiters(maxiters, t, end)
+            dt = float(min(dt or 0.0, integrator.dtmax))
             remaining = abs(stops[0] - t)
             step = min(dt, remaining)
             if not step >= remaining:  # also where it is nan
@@ -872,9 +905,11 @@ def solve(
             if dense and reached != t:
                 pieces.append((t, h, reached, y, slopes))
             bar.update(abs(reached - t))
+            if reached != t:
+                fired = {}
             t = reached
             if hit is None:
-                y, k1, dt, fired = y_new, slopes[6], proposed, None
+                y, k1, dt = y_new, slopes[6], proposed
                 if save_everystep:
                     keep([(t, y)])
             else:
@@ -883,7 +918,7 @@ def solve(
                 if counts[id(callback)] > max_events:
                     raise_limit(callback, t, max_events)
                 argument: Any = hit.indices[0]
-                if getattr(callback, "simultaneous", "first") == "mask":
+                if isinstance(callback, VectorContinuousCallback) and callback.simultaneous == "mask":
                     argument = np.zeros(callback.length, dtype=np.int8)
                     argument[list(hit.indices)] = hit.signs
                 y, dt = before, step
@@ -891,11 +926,11 @@ def solve(
                 sign = -hit.signs[0]
                 y, k1 = act(callback, 0 if isinstance(argument, np.ndarray) else sign, argument, flags)
                 events.append(Event(t, callback_name(callback), hit.indices, sign, before.copy(), y.copy()))
-                fired = _Fired(callback, hit.residuals)
-            for callback in discrete:
-                if callback.condition(t, y):
-                    flags = (bool(callback.save_positions[0]) and not save_everystep, bool(callback.save_positions[1]))
-                    y, k1 = act(callback, 0, 0, flags)
+                fired.setdefault(id(callback), {}).update(hit.residuals)
+            for watcher in discrete:
+                if watcher.condition(t, y):
+                    flags = (bool(watcher.save_positions[0]) and not save_everystep, bool(watcher.save_positions[1]))
+                    y, k1 = act(watcher, 0, 0, flags)
             if t == stops[0]:
                 stops.pop(0)
     if not save_everystep and (saved_t[-1] != t or not np.array_equal(saved_u[-1], y)):
@@ -911,4 +946,4 @@ def solve(
     )
 
 
-KEYWORDS = ("callbacks", *solve.__kwdefaults__)
+KEYWORDS = ("callbacks", *(solve.__kwdefaults__ or ()))
