@@ -1,8 +1,9 @@
-"""The values that chapter 4 passes around. Everything else in that chapter is written by the learner, in plain numpy."""
+"""The values that chapter 4 passes around. The rest of that chapter is written by the learner, in plain numpy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -35,3 +36,29 @@ class QParams:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", np.float32(self.scale))
         object.__setattr__(self, "zero_point", int(self.zero_point))
+
+
+def load_layers(file: str | Path) -> list[dict]:
+    """The layers of a network from an `.npz` file, in the order in which they run.
+
+    Returns
+    -------
+    list of dict
+        Each with "op" ("conv", "linear", "add" or "avgpool"), "stride", "padding", "groups" (int), "relu" (bool),
+        "add_from" (index of the earlier layer whose output is added, or None) and, where the operation has weights, "w"
+        and "bias" (float32, real units). A float network has float32 "w" and "range": the smallest and the largest
+        output seen in calibration, in real units. A quantized one has int8 "w", its scales "s_w" float32 (OC,), and
+        "q_in" and "q_out" (`QParams`).
+    """
+    layers: list[dict] = []
+    with np.load(file) as stored:
+        for op in (str(name) for name in stored["ops"]):
+            prefix = f"{len(layers)}."
+            fields = {key.removeprefix(prefix): stored[key] for key in stored.files if key.startswith(prefix)}
+            stride, padding, groups, relu, add_from = (int(n) for n in fields.pop("geometry"))
+            geometry = {"stride": stride, "padding": padding, "groups": groups, "relu": bool(relu)}
+            layer: dict = {"op": op, **geometry, "add_from": None if add_from < 0 else add_from}
+            for key, value in fields.items():
+                layer[key] = QParams(*value) if key in ("q_in", "q_out") else value
+            layers.append(layer)
+    return layers

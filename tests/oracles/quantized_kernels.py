@@ -1,7 +1,7 @@
 """What PyTorch's quantized CPU kernels compute, as numpy models, and the live kernels to compare them with.
 
-Three engines, three recipes. They share the codes (activations uint8, weights int8, padding with the input's zero point)
-and differ in the accumulator, the bias and the order of roundings:
+Three engines, three recipes. They share the codes (activations uint8, weights int8, padding with the input's zero
+point) and differ in the accumulator, the bias and the order of roundings:
 
 =========  ==============================================  =============  =========================================
 engine     accumulator (on a CPU without VNNI)             bias           rounding
@@ -11,9 +11,9 @@ onednn     int16-saturating pairs inside each tap          float32        zero p
 qnnpack    exact, modulo 2**32                             int32          nearest even, then the zero point
 =========  ==============================================  =============  =========================================
 
-Sources: FBGEMM `QuantUtilsAvx2.cc` (requantizeOutputProcessingAvx2) and the instruction `vpmaddubsw`; oneDNN's developer
-guide, "Nuances of int8 computations"; QNNPACK `requantization/fp32-neon.c` and `add.c`; each formula is confirmed against the
-live kernel by `tests/test_quantized_kernels.py`. The solutions of the course share no code with this module.
+Sources: FBGEMM `QuantUtilsAvx2.cc` (requantizeOutputProcessingAvx2) and the instruction `vpmaddubsw`; oneDNN's
+developer guide, "Nuances of int8 computations"; QNNPACK's requantization and addition. Each formula is confirmed
+against the live kernel by `tests/test_quantized_kernels.py`. The course's solutions share no code with this module.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -89,7 +90,7 @@ def sat16(y: np.ndarray) -> np.ndarray:
 
 
 def patches(conv: Conv, outside: int) -> np.ndarray:
-    """int32 (groups, Ho, Wo, kh, kw, C/groups): the codes that meet the kernel at each place; padding holds `outside`."""
+    """int32 (groups, Ho, Wo, kh, kw, C/groups): the codes under the kernel at each place; padding holds `outside`."""
     p = conv.padding
     kh, kw = conv.w.shape[2:]
     padded = np.pad(conv.x.astype(i32), ((0, 0), (p, p), (p, p)), constant_values=outside)
@@ -217,7 +218,7 @@ def as_conv(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def quantize_model(x: np.ndarray, q: QParams) -> np.ndarray:
-    """uint8, the shape of `x`, for values below 2**31 - 255 steps: a product with the reciprocal, rounded, then shifted."""
+    """uint8, the shape of `x`, below 2**31 - 255 steps: the product with the reciprocal, rounded, then shifted."""
     steps = np.asarray(x, f32) * (f32(1) / f32(q.scale))
     return np.clip(np.rint(steps.astype(f64)) + q.zero_point, 0, 255).astype(np.uint8)
 
@@ -243,9 +244,16 @@ def _real(q: np.ndarray, qp: QParams) -> np.ndarray:
     return fma(f32(qp.scale), q.astype(f32), f32(qp.scale) * f32(-qp.zero_point))
 
 
-def avgpool_model(engine: str, x: np.ndarray, q: QParams) -> np.ndarray:
-    """uint8 (C,): the mean over all places of x (C, H, W), with the input's own parameters."""
+def avgpool_model(engine: str, x: np.ndarray, q: QParams, channels_last: bool = True) -> np.ndarray:
+    """uint8 (C,): the mean over all places of x (C, H, W), with the input's own parameters.
+
+    The x86 engines have two kernels: in the channels-last layout, which every convolution leaves behind, the zero point
+    is taken off before the division and added after the rounding; in the plain layout the raw codes are averaged, so
+    that with an odd zero point every tie goes the other way.
+    """
     n = x[0].size
+    if engine != "qnnpack" and not channels_last:
+        return np.rint(x.astype(i64).sum(axis=(1, 2)).astype(f32) * (f32(1) / f32(n))).astype(np.uint8)
     steps = (x.astype(i64) - q.zero_point).sum(axis=(1, 2)).astype(f32)
     factor = f32(q.scale) / (f32(q.scale) * f32(n)) if engine == "qnnpack" else f32(1) / f32(n)
     return np.clip(np.rint(steps * factor) + q.zero_point, 0, 255).astype(np.uint8)
@@ -286,11 +294,19 @@ def live(engine: str) -> Iterator[None]:
             torch.backends.quantized.engine = before
 
 
+LARGEST_PAIR = Conv(
+    x=np.full((2, 1, 1), 255, np.uint8),
+    q_in=QParams(1, 0),
+    w=np.full((1, 2, 1, 1), 127, np.int8),
+    s_w=f32([1]),
+    bias=None,
+    q_out=QParams(300, 0),
+)
+
+
 def _probe(engine: str) -> int:
     """255 * 127 + 255 * 127 = 64770 in steps of 300 on the live kernel: 216 if it is exact, 109 if it saturates."""
-    q = QParams(1, 0)
-    conv = Conv(np.full((2, 1, 1), 255, np.uint8), q, np.full((1, 2, 1, 1), 127, np.int8), f32([1]), None, QParams(300, 0))
-    return int(conv_live(engine, conv)[0, 0, 0])
+    return int(conv_live(engine, LARGEST_PAIR).item())
 
 
 @functools.cache
@@ -299,13 +315,13 @@ def saturates(engine: str) -> bool:
     return _probe(engine) == 109
 
 
-def _codes(x: np.ndarray, q: QParams):  # noqa: ANN202 (a quantized tensor; torch is imported lazily)
+def _codes(x: np.ndarray, q: QParams) -> Any:
     import torch
 
     return torch._make_per_tensor_quantized_tensor(torch.from_numpy(np.array(x)), float(q.scale), q.zero_point)
 
 
-def _weights(w: np.ndarray, s_w: np.ndarray | float, zw: int):  # noqa: ANN202
+def _weights(w: np.ndarray, s_w: np.ndarray | float, zw: int) -> Any:
     import torch
 
     codes = torch.from_numpy(np.array(w))
@@ -315,7 +331,7 @@ def _weights(w: np.ndarray, s_w: np.ndarray | float, zw: int):  # noqa: ANN202
     return torch._make_per_channel_quantized_tensor(codes, scales, torch.full((len(w),), zw, dtype=torch.long), 0)
 
 
-def _bias(bias: np.ndarray | None):  # noqa: ANN202
+def _bias(bias: np.ndarray | None) -> Any:
     import torch
 
     return None if bias is None else torch.from_numpy(np.array(bias, f32))
@@ -358,9 +374,8 @@ def quantize_live(x: np.ndarray, q: QParams) -> np.ndarray:
     import torch
 
     with live(torch.backends.quantized.engine):
-        return torch.quantize_per_tensor(
-            torch.from_numpy(np.array(x, f32)), float(q.scale), q.zero_point, torch.quint8
-        ).int_repr().numpy()
+        real = torch.from_numpy(np.array(x, f32))
+        return torch.quantize_per_tensor(real, float(q.scale), q.zero_point, torch.quint8).int_repr().numpy()
 
 
 def add_live(
@@ -374,9 +389,12 @@ def add_live(
         return run(_codes(a, qa), _codes(b, qb), float(q_out.scale), q_out.zero_point).int_repr().numpy()
 
 
-def avgpool_live(engine: str, x: np.ndarray, q: QParams) -> np.ndarray:
-    """uint8 (C,) from `adaptive_avg_pool2d` to one place."""
+def avgpool_live(engine: str, x: np.ndarray, q: QParams, channels_last: bool = True) -> np.ndarray:
+    """uint8 (C,) from `adaptive_avg_pool2d` to one place; a convolution leaves the channels-last layout behind."""
     import torch
 
     with live(engine):
-        return torch.nn.functional.adaptive_avg_pool2d(_codes(x[None], q), 1).int_repr()[0, :, 0, 0].numpy()
+        codes = _codes(x[None], q)
+        if channels_last:
+            codes = codes.contiguous(memory_format=torch.channels_last)
+        return torch.nn.functional.adaptive_avg_pool2d(codes, 1).int_repr()[0, :, 0, 0].numpy()
