@@ -62,26 +62,19 @@ def conv_acc(
         raise ValueError(f"{C} channels into {OC} do not fit kernels of {per_group} channels in {groups} groups")
     Ho, Wo = (H + 2 * padding - kh) // stride + 1, (W + 2 * padding - kw) // stride + 1
 
-    w = w.astype(np.float32) - np.float32(zw)
-    largest = max(zx, 255 - zx) * np.abs(w).sum(axis=(1, 2, 3)).max()
+    w = w.reshape(groups, OC // groups, -1).astype(np.float32) - np.float32(zw)
+    largest = max(zx, 255 - zx) * np.abs(w).sum(axis=-1).max()
     dtype = np.float32 if largest < 2**24 else np.float64  # below 2²⁴ float32 holds every partial sum exactly
+
     if padding:
         x = np.pad(x, ((0, 0), (padding, padding), (padding, padding)), constant_values=zx)
     x = np.subtract(x, zx, dtype=dtype)
-
     rows = [slice(i, i + stride * (Ho - 1) + 1, stride) for i in range(kh)]
     cols = [slice(j, j + stride * (Wo - 1) + 1, stride) for j in range(kw)]
-    out = np.empty((OC, Ho, Wo), np.int32)
-    if OC == C == groups:  # depthwise: one multiply-add per tap, few channels at a time so that they stay in cache
-        step = max(1, 2**16 // (Ho * Wo))
-        for c in range(0, C, step):
-            few = slice(c, c + step)
-            taps = (x[few, r, s] * w[few, 0, i, j, None, None] for i, r in enumerate(rows) for j, s in enumerate(cols))
-            out[few] = sum(taps)
-    else:  # the patches as columns of one matrix, the kernels as rows of another
-        columns = np.stack([x[:, r, s] for r in rows for s in cols], axis=1).reshape(groups, -1, Ho * Wo)
-        out[:] = (w.reshape(groups, OC // groups, -1).astype(dtype) @ columns).reshape(out.shape)
-    return out
+    taps = [x[:, r, c] for r in rows for c in cols]  # views: what each place of the kernel meets
+    columns = np.stack(taps, axis=1) if len(taps) > 1 else taps[0]
+    acc = w.astype(dtype, copy=False) @ columns.reshape(groups, -1, Ho * Wo)
+    return acc.astype(np.int32).reshape(OC, Ho, Wo)
 
 
 def requantize(
@@ -199,7 +192,7 @@ def conv_acc_saturating(
     x: np.ndarray, zx: int, w: np.ndarray, stride: int = 1, padding: int = 0, groups: int = 1, zw: int = 0
 ) -> np.ndarray:
     """What the x86 kernel adds up: raw codes in saturating pairs, the zero points corrected for afterwards."""
-    (C, H, W), (OC, per_group, kh, kw) = x.shape, w.shape
+    (_, H, W), (OC, per_group, kh, kw) = x.shape, w.shape
     Ho, Wo = (H + 2 * padding - kh) // stride + 1, (W + 2 * padding - kw) // stride + 1
     padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding)), constant_values=zx)
     windows = [
