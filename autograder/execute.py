@@ -37,7 +37,7 @@ def execute(notebook: nbformat.NotebookNode, folder: Path, timeout: float = 180)
     timeout
         Seconds for one cell.
     """
-    notebook = nbformat.from_dict(json.loads(nbformat.writes(notebook)))
+    notebook = nbformat.reads(nbformat.writes(notebook), 4)
     notebook.cells.append(nbformat.v4.new_code_cell(_USAGE))
     start = time.monotonic()
     client = NotebookClient(
