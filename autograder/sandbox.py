@@ -1,0 +1,588 @@
+"""The walls around code that nobody has read.
+
+A fork server (`warm`) imports the libraries once and forks a process per submission. Two rings of walls stand around it:
+
+==========================================  =========================================================================
+wall                                        built by
+==========================================  =========================================================================
+whitelist root, read only                   bubblewrap, around the server: /usr, the Python prefix, the environment, the
+                                            helper package; no other file of the machine exists inside
+no network, own ipc, uts, pid namespaces    bubblewrap, around the server; again by `enter`, around each submission
+uid 65534, no capabilities over the machine bubblewrap (ordinary user) or `settle` (root), before anything is imported
+own pid, mount, user namespace per child    `fork`, `enter`: bubblewrap starts programs by exec, which would lose the
+                                            warm imports
+private /tmp, /dev/shm, home; own /proc     `enter`: fresh tmpfs with a size limit in the child's mount namespace
+time, memory, files, processes              `enter`: setrlimit; `Cgroup` (exact memory, where cgroups are usable)
+dangerous system calls                      libseccomp, loaded by `enter`
+wall clock, memory watch, output            the grader's own process (`forkserver`), outside of both rings
+==========================================  =========================================================================
+
+Everything from `settle` on runs as an ordinary user, whoever started the grader: the server's only capabilities are
+those over its own user namespace, and each child ends up in one of its own without any. That also gives each submission
+its own count of processes, so that a fork bomb takes nothing from its neighbors. Memory without a usable cgroup is a
+weaker wall: each process is limited by RLIMIT_DATA, and the sum over processes is watched every 50 ms, so a burst can
+pass the limit for that long; files in the private folders count toward their own limit then, not toward memory.
+
+A wall that cannot be built raises `SandboxError`, which names it and says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import itertools
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+NOBODY = 65534
+HOME = "/home/learner"
+SITE = "/opt/site"  # where the packages of the course stand inside
+PRIVATE = ("/tmp", "/dev/shm", HOME)  # writable for a submission, empty at its start
+
+# From <sched.h>, <sys/mount.h>, <sys/prctl.h>, <linux/capability.h>.
+CLONE_NEWUSER = 0x10000000
+OTHER_NAMESPACES = {"mount": 0x20000, "cgroup": 0x2000000, "uts": 0x4000000, "ipc": 0x8000000, "pid": 0x20000000,
+                    "net": 0x40000000}  # fmt: skip
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 1 << 18
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 24, 38
+CAPABILITY_VERSION_3 = 0x20080522
+
+# What no answer to an exercise needs, and what kernel faults of the past were reached through. Denied with EPERM.
+DENIED = """
+    mount umount2 pivot_root chroot unshare setns open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
+    ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd
+    add_key request_key keyctl bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register
+    memfd_create memfd_secret shmget open_by_handle_at name_to_handle_at fanotify_init
+    init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl quotactl_fd
+    syslog settimeofday clock_settime clock_adjtime adjtimex iopl ioperm modify_ldt personality vhangup
+    sethostname setdomainname lookup_dcookie nfsservctl uselib ustat sysfs _sysctl move_pages migrate_pages mbind
+""".split()
+FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the ones that a network namespace confines
+
+
+class SandboxError(RuntimeError):
+    """A wall that cannot be built on this machine.
+
+    Attributes
+    ----------
+    wall
+        Its name: "user namespace".
+    why
+        The reason, and where one is known the remedy.
+    """
+
+    def __init__(self, wall: str, why: str) -> None:
+        super().__init__(f"the sandbox's wall {wall!r} cannot be built here: {why}")
+        self.wall, self.why = wall, why
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a submission may use. Times are in seconds of wall clock, sizes in bytes.
+
+    Parameters
+    ----------
+    cell_seconds, request_seconds, job_seconds
+        One cell; one probe request; everything together, further attempts included.
+    grace_seconds
+        How long an interrupted cell has to stop before its process is killed.
+    memory_bytes
+        Memory on top of what the warm server already holds.
+    disk_bytes, file_bytes
+        Each of the private folders; one file.
+    processes, open_files
+        At one time.
+    kept_output_bytes
+        What is kept of one cell's output; the rest is read and thrown away.
+    output_bytes
+        Output of one attempt, thrown away or not, after which the process is killed.
+    reply_bytes
+        The longest line that a child may answer.
+    retries
+        How many further children a job may have, each without the cell or request that ended the one before.
+    """
+
+    cell_seconds: float = 30.0
+    request_seconds: float = 15.0
+    job_seconds: float = 300.0
+    grace_seconds: float = 1.0
+    memory_bytes: int = 2 << 30
+    disk_bytes: int = 128 << 20
+    file_bytes: int = 64 << 20
+    processes: int = 64
+    open_files: int = 256
+    kept_output_bytes: int = 100_000
+    output_bytes: int = 1 << 30
+    reply_bytes: int = 32 << 20
+    retries: int = 4
+
+
+# --- around the server: bubblewrap -----------------------------------------------------------------------------------
+
+
+def bubblewrap(
+    command: Sequence[str], packages: Mapping[str, Path], environment: Mapping[str, str], passwd: int
+) -> list[str]:
+    """Put `command` behind the outer ring of walls.
+
+    Parameters
+    ----------
+    command
+        The program, which sees the whitelisted root.
+    packages
+        What stands under `SITE` inside: name → file or folder.
+    environment
+        All environment variables that it gets.
+    passwd
+        A file descriptor from which the sandbox's /etc/passwd is read.
+
+    Raises
+    ------
+    SandboxError
+        bubblewrap is missing, or the whitelist would hold the repository.
+    """
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        raise SandboxError(
+            "bubblewrap", "the program bwrap is not installed; on Debian and Ubuntu: apt install bubblewrap"
+        )
+    arguments = [bwrap, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    arguments += ["--hostname", "sandbox", "--new-session", "--clearenv"]
+    for name, value in environment.items():
+        arguments += ["--setenv", name, value]
+    # Wall: whitelist root. Nothing of the machine but these.
+    arguments += ["--ro-bind", "/usr", "/usr"]
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            arguments += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            arguments += ["--ro-bind", str(path), str(path)]
+    arguments += ["--dir", "/etc", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    arguments += ["--perms", "0444", "--ro-bind-data", str(passwd), "/etc/passwd"]
+    shown = {Path(prefix): Path(prefix) for prefix in python_prefixes()}
+    shown |= {Path(SITE, name): source.resolve() for name, source in packages.items()}
+    for place, source in shown.items():
+        for parent in reversed(place.parents):  # or bubblewrap copies the modes from outside: 0700 for /root
+            arguments += ["--dir", str(parent)]
+        arguments += ["--ro-bind", str(source), str(place)]
+    arguments += ["--dev", "/dev"]
+    for folder in (HOME, "/tmp"):  # the server's own; each submission gets fresh ones on top
+        arguments += ["--perms", "1777", "--tmpfs", folder]
+    # Wall: no privileges. Root keeps three capabilities until `settle`, an ordinary user has none from the start.
+    if os.geteuid() == 0:
+        arguments += ["--dir", "/proc", "--cap-drop", "ALL"]
+        for capability in ("CAP_SYS_ADMIN", "CAP_SETUID", "CAP_SETGID"):
+            arguments += ["--cap-add", capability]
+    else:
+        arguments += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY), "--proc", "/proc"]
+    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--", *command]
+    return arguments
+
+
+def python_prefixes() -> list[str]:
+    """The folders outside of /usr that Python runs from, outermost first.
+
+    Raises
+    ------
+    SandboxError
+        Such a folder holds the repository, with the solutions in it.
+    """
+    found: list[str] = []
+    program = Path(os.path.realpath(sys.executable))
+    for prefix in sorted({sys.base_prefix, sys.prefix, str(program.parent.parent)}):
+        if not any(Path(prefix).is_relative_to(shown) for shown in ("/usr", *found)):
+            found.append(prefix)
+    repository = Path(__file__).resolve().parents[1]
+    for prefix in ("/usr", *found):
+        if (repository / "solutions").is_dir() and repository.is_relative_to(Path(prefix).resolve()):
+            raise SandboxError(
+                "whitelist root", f"{prefix}, where Python is, holds this repository; move the repository out of it"
+            )
+    return found
+
+
+def settle() -> int:
+    """In the server, before any import: become a nobody whose capabilities reach nothing but what it makes itself.
+
+    Root gives up its uid for 65534. Then, for everybody alike, a user namespace and a pid namespace of the server's own:
+    its capabilities hold in there only, and when it dies, the kernel kills all that it forked.
+
+    Returns
+    -------
+    int
+        A descriptor of the server's pid namespace, for `fork`.
+
+    Raises
+    ------
+    SandboxError
+        A wall cannot be built.
+    """
+    if os.getuid() == 0:
+        # bubblewrap, when root runs it, covers parts of /proc, and the kernel lets nobody mount a fresh /proc who sees
+        # only a part of one: so bubblewrap mounts none then.
+        _mount("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "")
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)  # from 0 to another uid: the kernel takes all capabilities
+        _call("uid", "prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # or /proc/self/uid_map stays root's
+    _own_user_namespace()
+    _unshare("mount")
+    _unshare("pid")
+    child = os.fork()  # a pid namespace begins with the next child
+    if child:
+        _wait_with(child)
+    die_with_parent()
+    _call("mount namespace", "mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
+    _mount("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "")
+    return os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+
+# --- around each submission: after the fork, no exec ------------------------------------------------------------------
+
+
+class _Comparison(ctypes.Structure):
+    """`struct scmp_arg_cmp` of <seccomp.h>."""
+
+    _fields_ = (("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64))
+
+
+class Filter:
+    """Wall: dangerous system calls. Made once in the server, loaded in each child.
+
+    Raises
+    ------
+    SandboxError
+        libseccomp is missing or refuses a rule.
+    """
+
+    _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+    _EQ, _GT, _MASKED_EQ = 4, 6, 7
+
+    def __init__(self) -> None:
+        try:
+            self._library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
+        except OSError as error:
+            why = f"libseccomp.so.2 is not installed; on Debian and Ubuntu: apt install libseccomp2 ({error})"
+            raise SandboxError("system call filter", why) from None
+        self._library.seccomp_init.restype = ctypes.c_void_p
+        # Another architecture's calls (i386, x32) kill the process: libseccomp's default.
+        self._context = ctypes.c_void_p(self._library.seccomp_init(ctypes.c_uint32(self._ALLOW)))
+        for name in DENIED:
+            self._deny(name, errno.EPERM)
+        # New namespaces would give a process capabilities of its own again. clone3 hides its flags from filters; the C
+        # library falls back to clone when it hears that there is no such call.
+        for flag in (CLONE_NEWUSER, *OTHER_NAMESPACES.values()):
+            self._deny("clone", errno.EPERM, _Comparison(0, self._MASKED_EQ, flag, flag))
+        self._deny("clone3", errno.ENOSYS)
+        # Sockets that no network namespace confines, such as those to the machine's hypervisor (AF_VSOCK).
+        for family in range(max(FAMILIES)):
+            if family not in FAMILIES:
+                self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._EQ, family, 0))
+        self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._GT, max(FAMILIES), 0))
+
+    def _deny(self, name: str, number: int, *comparisons: _Comparison) -> None:
+        call = self._library.seccomp_syscall_resolve_name(name.encode())
+        if call == -1:
+            return  # a call newer than this libseccomp, or older than this architecture
+        array = (_Comparison * len(comparisons))(*comparisons)
+        result = self._library.seccomp_rule_add_array(
+            self._context, ctypes.c_uint32(self._ERRNO | number), call, len(comparisons), array
+        )
+        if result < 0:
+            raise SandboxError("system call filter", f"libseccomp refuses the rule for {name}: {os.strerror(-result)}")
+
+    def load(self) -> None:
+        """Put it on this process and its descendants, for good."""
+        result = self._library.seccomp_load(self._context)
+        if result < 0:
+            raise SandboxError("system call filter", os.strerror(-result))
+
+
+def fork(pid_namespace: int) -> int:
+    """`os.fork` into a new pid namespace, whose init is the child: when it ends, all its descendants do.
+
+    One fork of the warm process, not two: each copies page tables for about 10 ms.
+
+    Parameters
+    ----------
+    pid_namespace
+        What `settle` returned: where the server goes back to.
+    """
+    _unshare("pid")
+    child = os.fork()
+    if child:
+        _call("pid namespace", "setns", pid_namespace, OTHER_NAMESPACES["pid"])
+    return child
+
+
+def enter(limits: Limits, filter_: Filter, keep: Sequence[int]) -> None:
+    """Build the inner ring around this process, the child that `fork` made.
+
+    Parameters
+    ----------
+    limits
+        The submission's limits.
+    filter_
+        The system call filter.
+    keep
+        The file descriptors that stay open.
+
+    Raises
+    ------
+    SandboxError
+        A wall cannot be built.
+    """
+    # Wall: namespaces of its own, beside the pid namespace.
+    for wall in ("mount", "cgroup", "uts", "ipc", "net"):
+        _unshare(wall)
+    # Wall: private places. Nothing that is mounted here is seen elsewhere.
+    _call("mount namespace", "mount", None, b"/", None, MS_REC | MS_PRIVATE, None)
+    size = f"size={limits.disk_bytes},nr_inodes=20000,mode=1777"
+    for place in PRIVATE:
+        _mount("tmpfs", place, MS_NOSUID | MS_NODEV, size)
+    # Wall: /proc shows the processes of this pid namespace and no others.
+    _mount("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "")
+    os.chdir(HOME)
+    # Wall: a user namespace of its own: no rights over what was made above, and its own count of processes.
+    _own_user_namespace()
+    # Wall: no inherited file descriptor but those of the protocol.
+    close_all_but(keep)
+    os.setsid()
+    # Wall: resources.
+    _limit(limits)
+    # Wall: no capabilities, and no program that gives any.
+    for capability in range(64):
+        _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # EINVAL for numbers that this kernel does not have
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    _call("capabilities", "capset", header, (ctypes.c_uint32 * 6)())
+    _call("no new privileges", "prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    # Wall: system calls. The last, since the walls above need some of what it denies.
+    filter_.load()
+
+
+def _own_user_namespace() -> None:
+    uid, gid = os.getuid(), os.getgid()
+    _call("user namespace", "unshare", CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        try:
+            Path("/proc/self", name).write_text(text)
+        except OSError as error:
+            raise SandboxError("user namespace", f"/proc/self/{name}: {error}") from None
+
+
+def _unshare(wall: str) -> None:
+    _call(f"{wall} namespace", "unshare", OTHER_NAMESPACES[wall])
+
+
+def _wait_with(child: int) -> None:
+    """End with `child`, holding nothing open in the meantime."""
+    os.closerange(0, 1 << 16)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    while True:
+        with contextlib.suppress(InterruptedError):
+            os.waitpid(child, 0)
+            os._exit(0)
+
+
+def close_all_but(keep: Sequence[int]) -> None:
+    """Close every descriptor that is not in `keep`."""
+    low = 0
+    for descriptor in sorted(keep):
+        if low < descriptor:  # an empty range from 0 would close them all
+            os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, 1 << 20)
+
+
+def _limit(limits: Limits) -> None:
+    data = int(_status(os.getpid()).get("VmData", "0").split()[0]) * 1024 + limits.memory_bytes
+    for which, value in (
+        (resource.RLIMIT_CPU, int(limits.job_seconds * 4) + 60),  # several threads may run; the wall clock is watched
+        (resource.RLIMIT_DATA, data),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_NPROC, limits.processes),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 1 << 20),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    ):
+        _, hard = resource.getrlimit(which)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(which, (value, value))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file at its limit is an OSError, not the end
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _call(wall: str, function: str, *arguments: object) -> None:
+    ctypes.set_errno(0)
+    if getattr(_libc, function)(*arguments) < 0:
+        number = ctypes.get_errno()
+        raise SandboxError(wall, f"{function}: {os.strerror(number)}{remedy() if 'namespace' in wall else ''}")
+
+
+def remedy() -> str:
+    """What an administrator may have switched off, as the end of a sentence about namespaces."""
+    for name, off, remedy in (
+        ("kernel/apparmor_restrict_unprivileged_userns", "1", "sysctl kernel.apparmor_restrict_unprivileged_userns=0"),
+        ("kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
+    ):
+        with contextlib.suppress(OSError):
+            if Path("/proc/sys", name).read_text().strip() == off:
+                return f"; an administrator can allow it: {remedy}"
+    return ""
+
+
+def _mount(kind: str, place: str, flags: int, options: str) -> None:
+    _call(f"private {place}", "mount", kind.encode(), place.encode(), kind.encode(), flags, options.encode())
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    _call("end with the server", "prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+# --- in the grader's process: memory ------------------------------------------------------------------------------------
+
+
+def _status(pid: int) -> dict[str, str]:
+    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
+
+
+class Cgroup:
+    """Wall: memory, exact. A memory cgroup (v2 or v1) of one job. `Cgroup.create` gives None where none can be made."""
+
+    _count = itertools.count()
+
+    def __init__(self, path: Path, unified: bool) -> None:
+        self.path, self._unified = path, unified
+
+    @classmethod
+    def create(cls, memory_bytes: int) -> Cgroup | None:
+        """A new group limited to `memory_bytes`, swap included, beneath the grader's own or the hierarchy's root."""
+        for parent, unified in _hierarchies():
+            _sweep(parent)
+            path = parent / f"underhood-{os.getpid()}-{next(cls._count)}"
+            limit = path / ("memory.max" if unified else "memory.limit_in_bytes")
+            try:
+                path.mkdir()
+            except OSError:
+                continue
+            # A folder can be made on a tmpfs as well: only a group has these files.
+            if (path / "cgroup.procs").exists() and limit.exists():
+                group = cls(path, unified)
+                try:
+                    limit.write_text(str(memory_bytes))
+                    swap, value = ("memory.swap.max", 0) if unified else ("memory.memsw.limit_in_bytes", memory_bytes)
+                    with contextlib.suppress(FileNotFoundError, PermissionError):
+                        (path / swap).write_text(str(value))
+                    return group
+                except OSError:
+                    pass
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        return None
+
+    def add(self, pid: int) -> None:
+        """Move a process in; its later children are born inside."""
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def killed(self) -> bool:
+        """Whether the kernel killed a process in it for want of memory."""
+        text = (self.path / ("memory.events" if self._unified else "memory.oom_control")).read_text()
+        return any(int(line.split()[1]) > 0 for line in text.splitlines() if line.startswith("oom_kill "))
+
+    def peak(self) -> int:
+        """The most memory that was in use, in bytes; 0 where the kernel does not say."""
+        try:
+            return int((self.path / ("memory.peak" if self._unified else "memory.max_usage_in_bytes")).read_text())
+        except OSError:
+            return 0
+
+    def remove(self) -> None:
+        """Remove it, after its processes were killed."""
+        for _ in range(200):
+            try:
+                self.path.rmdir()
+                return
+            except FileNotFoundError:
+                return
+            except OSError:
+                time.sleep(0.01)
+
+
+def _hierarchies() -> list[tuple[Path, bool]]:
+    """Where memory groups may be made: (folder, whether cgroup v2)."""
+    own: dict[bool, str] = {}
+    places: list[tuple[Path, bool]] = []
+    try:
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number == "0" or "memory" in controllers.split(","):
+                own[number == "0"] = path.lstrip("/")
+        for line in Path("/proc/self/mounts").read_text().splitlines():
+            _, place, kind, options, *_ = line.split()
+            unified = kind == "cgroup2"
+            if unified or (kind == "cgroup" and "memory" in options.split(",")):
+                places += [(Path(place, own.get(unified, "")), unified), (Path(place), unified)]
+    except OSError:
+        pass
+    return [(path, unified) for path, unified in dict.fromkeys(places) if os.access(path, os.W_OK)]
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the groups of graders that were killed before they could."""
+    for path in parent.glob("underhood-*-*"):
+        if not Path("/proc", path.name.split("-")[1]).exists():
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def descendants(pid: int) -> list[int]:
+    """A process, its children, their children, …"""
+    pids = [pid]
+    for one in pids:
+        with contextlib.suppress(OSError):
+            for task in Path("/proc", str(one), "task").iterdir():
+                pids += [int(child) for child in (task / "children").read_text().split()]
+    return pids
+
+
+def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:
+    """Private memory of a process and its descendants in bytes, for where there is no cgroup.
+
+    Parameters
+    ----------
+    pid
+        The first process.
+    at_start
+        What it held when it was forked: shared with the server, not counted.
+    limit
+        Only a sum above it is worth the slower count, in which pages that forks share are counted once.
+    """
+    pids, quick = descendants(pid), -at_start
+    for one in pids:
+        with contextlib.suppress(OSError):
+            status = _status(one)
+            quick += sum(int(status.get(key, "0").split()[0]) * 1024 for key in ("RssAnon", "RssShmem"))
+    if quick <= limit or len(pids) == 1:
+        return max(quick, 0)
+    exact = 0
+    for one in pids:
+        with contextlib.suppress(OSError):
+            for line in Path("/proc", str(one), "smaps_rollup").read_text().splitlines():
+                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
+                    exact += int(line.split()[1]) * 1024
+    return exact

@@ -1,0 +1,164 @@
+"""Every wall of the sandbox holds, for root and for an ordinary user, and one that cannot be built is named."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from autograder import sandbox, selftest
+from autograder.forkserver import ForkServer, Job, Limits
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+WALLS = list(selftest.walls())
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
+
+
+@pytest.fixture(scope="module")
+def server():
+    with ForkServer(preload=(), limits=selftest.LIMITS, answer=None, packages=()) as server:
+        yield server
+
+
+@pytest.mark.parametrize("wall", WALLS, ids=[wall.name for wall in WALLS])
+def test_the_wall_holds(server, wall):
+    result = server.run(Job(cells=[("attack", wall.attack), ("after", "print('honest')")]))
+    assert wall.holds(result), result
+
+
+HARMLESS = [wall for wall in WALLS if wall.name.split(":")[0] in ("network", "privileges")] + [
+    wall for wall in WALLS if any(word in wall.name for word in ("do not exist", "no home", "visible", "daemon"))
+]
+
+
+@pytest.mark.parametrize("wall", HARMLESS, ids=[wall.name for wall in HARMLESS])
+def test_the_check_of_a_wall_fails_where_there_is_none(wall):
+    with ForkServer(preload=(), limits=selftest.LIMITS, answer=None, packages=(), walls=False) as server:
+        attack = wall.attack.replace("sleep 77", "sleep 2")
+        assert not wall.holds(server.run(Job(cells=[("attack", attack), ("after", "print('honest')")])))
+
+
+def test_an_ordinary_user_gets_the_same_walls():
+    finished = as_nobody([sys.executable, "-m", "autograder.selftest"])
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert [line[:6] for line in finished.stdout.splitlines()[:-1]] == ["ok    "] * len(WALLS)
+
+
+def test_an_ordinary_users_memory_is_watched_over_all_processes():
+    code = """
+from autograder.forkserver import ForkServer, Job, Limits
+hog = '''
+import os, time
+for i in range(6):
+    if os.fork() == 0:
+        block = bytearray(b"x" * (60 << 20)); time.sleep(20); os._exit(0)
+time.sleep(10)
+'''
+with ForkServer(preload=(), limits=Limits(memory_bytes=200 << 20, retries=1), answer=None, packages=()) as server:
+    result = server.run(Job(cells=[("a", hog), ("b", "print('honest')")]))
+    print(server.exact_memory, result.flags, result.cells[1].output)
+"""
+    finished = as_nobody([sys.executable, "-c", code])
+    assert finished.stdout.split() == ["False", "('memory',)", "honest"], finished.stdout + finished.stderr
+
+
+def as_nobody(command: list[str]) -> subprocess.CompletedProcess:
+    """Run a command as uid 1000 without any rights; root only.
+
+    Where Python lives in a folder that only root may enter, a private mount namespace shows that user the part of it.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("this test run is an ordinary user's already")
+    if not shutil.which("setpriv") or not shutil.which("unshare"):
+        pytest.skip("util-linux's setpriv and unshare are not installed")
+    script = []
+    for prefix in {sys.base_prefix, sys.prefix, str(REPOSITORY)}:
+        closed = [parent for parent in reversed(Path(prefix).parents) if not parent.stat().st_mode & 0o001]
+        if closed:
+            top, place = shlex.quote(str(closed[0])), shlex.quote(prefix)
+            script += [
+                "aside=$(mktemp -d)", f"mount --bind {place} $aside", f"mount -t tmpfs -o mode=755 none {top}",
+                f"mkdir -p {place}", f"mount --bind $aside {place}", "umount $aside", "rmdir $aside",
+            ]  # fmt: skip
+    script.append(f"exec setpriv --reuid 1000 --regid 1000 --clear-groups --inh-caps=-all {shlex.join(command)}")
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-ec", "\n".join(script)],
+        cwd=REPOSITORY, env={"PATH": os.environ["PATH"], "HOME": "/", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_missing_bubblewrap_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(sandbox.SandboxError, match="bwrap is not installed") as caught:
+        ForkServer(preload=(), answer=None, packages=()).start()
+    assert caught.value.wall == "bubblewrap"
+
+
+def test_a_bubblewrap_that_fails_is_named_with_its_own_words(monkeypatch, tmp_path):
+    fake = tmp_path / "bwrap"
+    fake.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(sandbox.SandboxError, match="No permissions to create a new namespace"):
+        ForkServer(preload=(), answer=None, packages=()).start()
+
+
+def test_a_missing_libseccomp_is_named(monkeypatch):
+    def missing(*_, **__):
+        raise OSError("cannot open shared object file")
+
+    monkeypatch.setattr(sandbox.ctypes, "CDLL", missing)
+    with pytest.raises(sandbox.SandboxError, match="libseccomp.so.2 is not installed"):
+        sandbox.Filter()
+
+
+def test_a_python_that_holds_the_repository_is_refused(monkeypatch, tmp_path):
+    (tmp_path / "repository" / "autograder").mkdir(parents=True)
+    (tmp_path / "repository" / "solutions").mkdir()
+    monkeypatch.setattr(sandbox, "__file__", str(tmp_path / "repository" / "autograder" / "sandbox.py"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(sandbox.SandboxError, match="holds this repository"):
+        sandbox.python_prefixes()
+
+
+def test_a_folder_on_a_tmpfs_is_no_cgroup(monkeypatch, tmp_path):
+    monkeypatch.setattr(sandbox, "_hierarchies", lambda: [(tmp_path, False), (tmp_path, True)])
+    assert sandbox.Cgroup.create(1 << 30) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_memory_in_use_counts_descendants():
+    code = "import subprocess, sys, time; b = bytearray(b'x' * (30 << 20)); time.sleep(20)"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}])"
+    process = subprocess.Popen([sys.executable, "-c", outer])
+    try:
+        deadline = time.monotonic() + 10
+        while sandbox.memory_in_use(process.pid) < 30 << 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert 30 << 20 < sandbox.memory_in_use(process.pid) < 80 << 20
+        assert len(sandbox.descendants(process.pid)) == 2
+    finally:
+        for pid in reversed(sandbox.descendants(process.pid)):
+            os.kill(pid, 9)
+        process.wait()
+
+
+def test_submissions_at_the_same_time_do_not_see_each_other():
+    from concurrent.futures import ThreadPoolExecutor
+
+    cell = (
+        "import os, socket, time\ns = socket.socket(socket.AF_UNIX); s.bind('\\0underhood'); s.listen()\n"
+        "open('/tmp/mark', 'x').close(); open('/dev/shm/mark', 'x').close(); time.sleep(0.3)\n"
+        "print(os.listdir('/tmp'), os.listdir('/dev/shm'), [n for n in os.listdir('/proc') if n.isdigit()])"
+    )
+    with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server, ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda _: server.run(Job(cells=[("a", cell)])), range(6)))
+    assert {result.cells[0].output for result in results} == {"['mark'] ['mark'] ['1']\n"}
