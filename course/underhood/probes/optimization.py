@@ -1,0 +1,186 @@
+"""Probes of chapter 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+def steps(
+    fn: Callable,
+    params: list[Tensor],
+    gradients: Callable[[list[Tensor]], list[Tensor]] | list[list[Tensor | None]],
+    options: list[dict[str, Any]],
+    fresh_state_before: int | None = None,
+    in_place: bool = False,
+) -> dict[str, Any]:
+    """Take one step after the other with an optimizer's step function `fn(params, state, **options)`.
+
+    Parameters
+    ----------
+    params
+        Where the parameters start.
+    gradients
+        One list a step, or a function of the parameters; None for a parameter that has no gradient.
+    options
+        The arguments of each step, by name: as many steps as there are items.
+    fresh_state_before
+        Number of the step (from 1) at which an empty state is handed over in place of the old one.
+    in_place
+        Report side effects as well.
+
+    Returns
+    -------
+    dict
+        `parameters` after each step. With `in_place` also whether the parameters are the same tensors as at the start and
+        still leaves that require a gradient, and whether their `.grad` is what it was.
+    """
+    before = [p.detach().clone().requires_grad_() for p in params]
+    current, state = list(before), {}
+    path, kept = [], True
+    for number, arguments in enumerate(options, 1):
+        if number == fresh_state_before:
+            state = {}
+        given = gradients(current) if callable(gradients) else gradients[number - 1]
+        handed = [None if g is None else g.detach().clone() for g in given]
+        for p, g in zip(current, handed, strict=True):
+            p.grad = g
+        fn(current, state, **arguments)
+        kept = kept and all(
+            p.grad is h and (h is None or torch.equal(h, g)) for p, h, g in zip(current, handed, given, strict=True)
+        )
+        path.append([p.detach().clone() for p in current])
+    seen: dict[str, Any] = {"parameters": path}
+    if in_place:
+        seen["the same tensors"] = len(current) == len(before) and all(
+            a is b for a, b in zip(current, before, strict=True)
+        )
+        seen["leaves that require a gradient"] = all(p.is_leaf and p.requires_grad for p in current)
+        seen["gradients as they were"] = kept
+    return seen
+
+
+def rates(fn: Callable, steps: Sequence[int], **settings: Any) -> list[Any]:
+    """Ask a schedule for the learning rate of each of the steps."""
+    return [fn(step, **settings) for step in steps]
+
+
+def loss(fn: Callable, z: Tensor, t: Tensor, gradient: bool = False) -> Any:
+    """The loss of logits and targets, or its gradient with respect to the logits."""
+    if not gradient:
+        return fn(z, t)
+    leaf = z.detach().clone().requires_grad_()
+    return torch.autograd.grad(fn(leaf, t), leaf)[0]
+
+
+def epochs(fn: Callable, n: int, batch_size: int, seed: int | None = None, watch_global: bool = False) -> Any:
+    """Go through batches of row numbers.
+
+    Returns
+    -------
+    list or dict
+        Without a seed the batches. With one, what holds of them: sizes, dtype, whether every row comes once, whether they
+        are in order, whether a second pass with the same generator gives another order, and the same seed the same one;
+        with `watch_global` also whether torch's global generator was left alone.
+    """
+    if seed is None:
+        return list(fn(n, batch_size))
+    before = torch.get_rng_state()
+    generator = torch.Generator().manual_seed(seed)
+    first = list(fn(n, batch_size, generator))
+    second = list(fn(n, batch_size, generator))
+    again = list(fn(n, batch_size, torch.Generator().manual_seed(seed)))
+    flat, flat_second, flat_again = (torch.cat(batches).tolist() for batches in (first, second, again))
+    seen: dict[str, Any] = {
+        "sizes": [len(batch) for batch in first],
+        "dtype": str(first[0].dtype),
+        "every row once": sorted(flat) == list(range(n)) == sorted(flat_second),
+        "in order": flat == list(range(n)),
+    }
+    if watch_global:
+        return seen | {"global generator untouched": torch.equal(before, torch.get_rng_state())}
+    return seen | {
+        "second pass in another order": flat != flat_second,
+        "same seed, same order": flat == flat_again,
+    }
+
+
+def training(
+    fn: Callable,
+    model: nn.Module,
+    X: Tensor,
+    y: Tensor,
+    split: Callable,
+    show: Sequence[str] = (),
+    of_epochs: Sequence[int] = (),
+    rows: Sequence[int] = (),
+    phases: bool = False,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Train a network and look at what a case asks for.
+
+    Parameters
+    ----------
+    show, of_epochs
+        Keys of the history, and the epochs (from 1) whose entries are reported.
+    rows
+        Rows of X for which the trained network's logits are reported.
+    phases
+        Report the phases in which the network was called, and the mode in which it was left.
+    """
+    history = fn(model, X, y, split, **settings)
+    seen: dict[str, Any] = {}
+    if show:
+        seen["epochs"] = len(history[show[0]])
+        seen |= {key: [history[key][epoch - 1] for epoch in of_epochs] for key in show}
+    if phases:
+        seen |= {"phases": list(model.phases), "left in training mode": model.training}
+    if rows:
+        model.eval()
+        with torch.no_grad():
+            seen["logits"] = model(X[list(rows)]).squeeze(-1)
+    return seen
+
+
+def clipping(fn: Callable, gradients: list[Tensor | None], max_norm: float, in_place: bool = False) -> dict[str, Any]:
+    """Clip the gradients of parameters that are all ones.
+
+    Returns
+    -------
+    dict
+        `returned`, and the `gradients` afterwards; with `in_place` also whether they are the same tensors as before, and
+        whether the parameters are still ones.
+    """
+    handed = [None if g is None else g.detach().clone() for g in gradients]
+    params = [torch.ones(2 if g is None else g.shape, dtype=None if g is None else g.dtype) for g in handed]
+    for p, g in zip(params, handed, strict=True):
+        p.requires_grad_()
+        p.grad = g
+    seen: dict[str, Any] = {"returned": fn(params, max_norm), "gradients": [p.grad for p in params]}
+    if in_place:
+        seen["the same gradient tensors"] = all(p.grad is g for p, g in zip(params, handed, strict=True))
+        seen["parameters untouched"] = all(bool((p == 1).all()) for p in params)
+    return seen
+
+
+def accumulation(
+    fn: Callable, model: nn.Module, chunks: list[tuple[Tensor, Tensor]], stale: float | None = None
+) -> dict[str, Any] | list[Any]:
+    """Ask for the gradient of all chunks together; `stale` stands in every `.grad` before.
+
+    Returns
+    -------
+    list or dict
+        The gradients; with `stale` also whether the parameters kept their values.
+    """
+    before = [p.detach().clone() for p in model.parameters()]
+    if stale is None:
+        return fn(model, chunks)
+    for p in model.parameters():
+        p.grad = torch.full_like(p, stale)
+    found = fn(model, chunks)
+    kept = all(torch.equal(p, b) for p, b in zip(model.parameters(), before, strict=True))
+    return {"gradients": found, "parameters untouched": kept}
