@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import fnmatch
+import functools
 import importlib
 import inspect
 import textwrap
@@ -113,6 +114,9 @@ def traps(forbids: tuple[str, ...], names: dict[str, Any]) -> Iterator[None]:
 
     `names` are the globals of the learner's code: names in it that hold a forbidden callable or module are trapped too.
     """
+    if not forbids:
+        yield
+        return
     undo: list[tuple[Any, str, Any]] = []
     try:
         for pattern in forbids:
@@ -152,15 +156,17 @@ class _Module:
         raise ForbiddenCall(object.__getattribute__(self, "_name"))
 
 
-def _targets(pattern: str) -> Iterator[tuple[Any, str, str]]:
+@functools.cache
+def _targets(pattern: str) -> tuple[tuple[Any, str, str], ...]:
+    """Owner, attribute and full name of each callable that the pattern means."""
     if pattern.startswith("import "):
-        return
+        return ()
     path, _, last = pattern.rpartition(".")
     owner = _locate(path)
-    for attribute in [last] if "*" not in last else fnmatch.filter(vars(owner), last):
-        value = getattr(owner, attribute, None)
-        if callable(value) and not attribute.startswith("_"):
-            yield owner, attribute, f"{path}.{attribute}"
+    found = [name for name in vars(owner) if not name.startswith("_") and fnmatch.fnmatchcase(name, last)]
+    if "*" not in last:
+        found = [last]  # an attribute that the owner inherits counts too
+    return tuple((owner, name, f"{path}.{name}") for name in found if callable(getattr(owner, name, None)))
 
 
 def _locate(path: str) -> Any:

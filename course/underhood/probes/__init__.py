@@ -209,12 +209,13 @@ def clean_slate() -> Iterator[None]:
         stack.enter_context(np.errstate(all="ignore"))
         stack.enter_context(np.printoptions())
         if torch is not None:
-            stack.enter_context(torch.random.fork_rng(devices=[]))
+            generator = torch.default_generator  # of the CPU; torch.manual_seed would also queue a seed for every device
+            stack.callback(generator.set_state, generator.get_state())
+            generator.manual_seed(SEED)
             stack.enter_context(torch.enable_grad())
             dtype = torch.get_default_dtype()
             stack.callback(torch.set_default_dtype, dtype)
             torch.set_default_dtype(torch.float32)
-            torch.manual_seed(SEED)
         random.seed(SEED)
         np.random.seed(SEED)
         sys.setrecursionlimit(1000 + sum(1 for _ in traceback.walk_stack(None)))
