@@ -1,7 +1,8 @@
-"""How fast the reference solutions of chapter 4 are, beside torch's kernels: one thread, one run, medians.
+"""How fast the reference solutions of chapter 4 are, beside torch's kernels: one thread, one run, medians of CPU time.
 
 Torch's layers are packed and their inputs quantized beforehand; only the run itself is timed. The contenders take
-turns, round by round, so that a busy machine slows them alike.
+turns, round by round, and the clock is the process's CPU time: with one thread that is the time on an idle machine,
+and on a busy one it leaves out the turns of others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def rows(reference: Mapping[str, Callable] | None = None, rounds: int = ROUNDS) 
     reference
         The functions of chapter 4 by name; by default the reference solutions.
     rounds
-        How often everything is timed.
+        How often the whole network is timed; the first layer, which takes milliseconds, is timed ten times as often.
 
     Returns
     -------
@@ -53,6 +54,7 @@ def first_layer(reference: Mapping[str, Callable], rounds: int) -> list[dict]:
     """3x224x224 to 32x112x112, kernel 3, stride 2, padding 1, ReLU: the photo and filters that the chapter ships."""
     import torch
     from torch.nn import functional as F
+
     from underhood.mobilenet import engine
     from underhood.quantization import QParams
 
@@ -89,11 +91,11 @@ def first_layer(reference: Mapping[str, Callable], rounds: int) -> list[dict]:
     contenders: dict[str, Callable[[], object]] = {"numpy": numpy}
     contenders |= {f"torch {name}": packed(name) for name in ("x86", "qnnpack")}
     contenders["torch float32"] = float32
-    times = medians(contenders, rounds)
+    times = medians(contenders, 10 * rounds)
     some = codes[:, :9, :]  # five rows of outputs, the first of them against the border
-    start = time.perf_counter()
+    start = time.process_time()
     part = definition(some, q_in.zero_point, w, 2, 1)
-    loop = (time.perf_counter() - start) * 1e3 * (112 / part.shape[1])
+    loop = (time.process_time() - start) * 1e3 * (112 / part.shape[1])
     if not np.array_equal(part[:, :4], reference["conv_acc"](codes, q_in.zero_point, w, 2, 1)[:, :4]):
         raise ValueError("the definition's loop and conv_acc give different sums")
     return compared("quantized first layer", times.pop("numpy"), {"definition's loop, extrapolated": loop} | times)
@@ -118,6 +120,7 @@ def definition(x: np.ndarray, zx: int, w: np.ndarray, stride: int, padding: int)
 def whole_network(reference: Mapping[str, Callable], rounds: int) -> list[dict]:
     """torchvision's MobileNetV2 at 224x224 with calibrated random weights, seven-bit activations as torch has them."""
     import torch
+
     from underhood import mobilenet
 
     photo = np.load(PHOTO)["photo"]
@@ -142,14 +145,14 @@ def whole_network(reference: Mapping[str, Callable], rounds: int) -> list[dict]:
 
 
 def medians(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Milliseconds of each contender, which take turns; one round beforehand does not count."""
+    """Milliseconds of CPU time of each contender, which take turns; one round beforehand does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(rounds + 1):
         for name, run in contenders.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
             if turn:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(time.process_time() - start)
     return {name: statistics.median(values) * 1e3 for name, values in seconds.items()}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from oracles import quantized_kernels as qk
 from oracles.quantized_kernels import Conv
+
 from underhood.quantization import QParams, load_layers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -217,6 +218,7 @@ def test_every_layer_of_mobilenet_has_the_live_kernels_bits(name: str, freeze: M
         pytest.skip(reason)
     pytest.importorskip("torchvision")
     import torch
+
     from underhood import mobilenet
 
     with np.load(DATA / "photo_stem.npz") as stored:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from oracles import quantized_kernels as qk
 from oracles.quantized_kernels import Conv
+
 from underhood.quantization import QParams
 
 
@@ -130,6 +131,21 @@ def test_the_largest_pair_of_products_tells_a_saturating_accumulator_from_an_exa
     for engine in ("fbgemm", "onednn"):
         assert qk.conv_model(engine, qk.LARGEST_PAIR, saturates).item() == (109 if saturates else 216)
     assert qk.conv_model("qnnpack", qk.LARGEST_PAIR, saturates).item() == 216
+
+
+def test_a_bias_that_falls_next_to_half_a_step_rounds_as_the_live_kernel_rounds(engine: str) -> None:
+    """With an accumulator of 0 and an output scale of s_in * s_w, the output is the bias in whole steps."""
+    rng = np.random.default_rng(12)
+    for turn in range(8):
+        OC = 4096
+        s_in, s_out = np.float32(rng.uniform(0.01, 0.03)), np.float32(rng.uniform(1e-5, 1e-4))
+        s_w = (s_out / s_in * rng.uniform(0.98, 1.02, OC)).astype(np.float32)
+        bias = ((rng.integers(-90, 90, OC) + 0.5) * np.float64(s_in) * s_w).astype(np.float32)
+        x, w = np.full((1, 1, 1), 100, np.uint8), np.full((OC, 1, 1, 1), 3, np.int8)
+        conv = Conv(x, QParams(s_in, 100), w, s_w, bias, QParams(s_out, 128))
+        got = qk.conv_live(engine, conv)
+        assert misses(qk.conv_model(engine, conv, qk.saturates(engine)), got) == 0, turn
+        assert len(np.unique(got)) > 150
 
 
 def test_a_bias_too_large_for_int32_wraps_in_qnnpack_and_nowhere_else(engine: str) -> None:

@@ -23,6 +23,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "course")]
 
 from oracles import quantized_kernels as qk  # noqa: E402
 from oracles.quantized_kernels import Conv  # noqa: E402
+
 from underhood.quantization import QParams, load_layers  # noqa: E402
 
 TRAIN = 1347  # of 1,797 digits; the other 450 were written by people whom the network has not seen
@@ -245,6 +246,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def train_digits() -> list[dict]:
     """The float network, trained on the first 1,347 digits, with the range of each layer's output on them."""
     import torch
+
     from underhood.digits_cnn import DigitsCNN, float_layers, float_outputs, train
 
     torch.set_num_threads(1)

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+
 from underhood.quantization import QParams
 
 f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64
@@ -187,7 +188,7 @@ def qnnpack_requantize(conv: Conv, acc: np.ndarray) -> np.ndarray:
     """uint8, the shape of `acc`. The bias is an int32 in units of s_in * s_w, clamped there; the accumulator wraps."""
     s_w = _column(conv.s_w, acc)
     if conv.bias is not None:
-        inverse = f32(1) / (f64(conv.q_in.scale) * s_w.astype(f64)).astype(f32)
+        inverse = f32(1) / (f32(conv.q_in.scale) * s_w)
         steps = np.rint((_column(conv.bias, acc) * inverse).astype(f64))
         acc = acc + np.clip(steps, -(2**31), 2**31 - 1).astype(i64)
     acc = (acc + 2**31) % 2**32 - 2**31
