@@ -31,7 +31,9 @@ def pooling(cls: Callable, x: torch.Tensor, compare: str = "output", **arguments
     layer = cls(**arguments)
     if compare == "state":
         weights = arguments["weights"]
-        kept = any(value.shape == weights.shape and torch.equal(value, weights) for value in layer.state_dict().values())
+        kept = any(
+            value.shape == weights.shape and torch.equal(value, weights) for value in layer.state_dict().values()
+        )
         return {"parameters": len(list(layer.parameters())), "weights in state_dict": kept}
     if compare == "output":
         return layer(x)
