@@ -9,7 +9,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from . import selftest
 from .chapters import chapters
+from .forkserver import ServerError
 from .run import CLASS, Row, grade
 from .sandbox import SandboxError
 
@@ -26,12 +28,15 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, help="of the hidden cases; by default the one of the last run")
     one.add_argument("--database", help="another gradebook, as a database URL that nbgrader takes")
     one.add_argument("--trust-submissions", action="store_true", help="run the submissions without any sandbox")
+    commands.add_parser("selftest", help="prove each wall of the sandbox on this machine")
     return made
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0 every submission has a row, 1 not, 2 wrong use."""
     options = parser().parse_args(arguments)
+    if options.command == "selftest":
+        return selftest.main()
     if options.trust_submissions:
         print("Trusting the submissions: they run without a sandbox, with your rights.", file=sys.stderr)
     try:
@@ -52,6 +57,9 @@ def main(arguments: list[str] | None = None) -> int:
     except SandboxError as error:
         print(f"{error}\nTo grade without a sandbox, say --trust-submissions.", file=sys.stderr)
         return 2
+    except ServerError as error:
+        print(f"{error}\nNothing is lost: the same command goes on where this one stopped.", file=sys.stderr)
+        return 1
     report(rows, options.out)
     return 0
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -233,8 +234,9 @@ def grade(
     }
     wanted = set(students)
     out.mkdir(parents=True, exist_ok=True)
-    with intake.opened(submissions) as folder:
-        found = [f for f in intake.find(folder, chapter, list(given["releases"])) if not wanted or f.student in wanted]
+    with tempfile.TemporaryDirectory() as scratch:  # where notebooks out of zips lie
+        found = intake.find(submissions, chapter, list(given["releases"]), Path(scratch))
+        found = [f for f in found if not wanted or f.student in wanted]
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")
         run = Run(chapter, out, _seed(chapter, out, seed), url or f"sqlite:///{out.resolve()}/gradebook.db")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -37,7 +38,8 @@ def graded(folder):
                 "--seed",
                 "5",
             ]
-            assert main([*command, "--trust-submissions"]) == 0
+            sandboxed = shutil.which("bwrap") is not None
+            assert main(command if sandboxed else [*command, "--trust-submissions"]) == 0
             done[chapter] = (sample_class.pupils(chapter), capsys.readouterr().out)
         return done[chapter]
 
