@@ -15,6 +15,7 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 WHEELS := $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu)
+FAILED := { echo "The packages could not be installed: the lines above say why. Next step: check the network, then run make again; it goes on where it stopped."; exit 1; }
 
 .PHONY: start test test-fast course grade sample-class bench clean
 
@@ -48,15 +49,15 @@ $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Python {v[0]}.{v[1]} is too old or too new: the course needs 3.11, 3.12 or 3.13. Say which one with: make start PYTHON=python3.12")'
 	@echo "Making the environment in $(VENV) with $$($(PYTHON) --version)."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) --upgrade pip
+	@$(PIP) --upgrade pip || $(FAILED)
 	@touch $@
 
 $(VENV)/.lab: $(VENV)/.python requirements.txt pyproject.toml
 	@echo "Installing what the course needs (a few minutes; PyTorch is the largest part)."
-	@$(PIP) -r requirements.txt --editable . $(WHEELS)
+	@$(PIP) -r requirements.txt --editable . $(WHEELS) || $(FAILED)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python requirements.txt pyproject.toml constraints.txt
 	@echo "Installing what the course and its tests need, in the pinned versions (a few minutes; PyTorch is the largest part)."
-	@$(PIP) --constraint constraints.txt --editable '.[test]' $(WHEELS)
+	@$(PIP) --constraint constraints.txt --editable '.[test]' $(WHEELS) || $(FAILED)
 	@touch $@ $(VENV)/.lab

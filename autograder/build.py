@@ -2,6 +2,7 @@
 
 solutions/NN/*.py  →  solutions/NN/*.ipynb  →  course/NN/*.ipynb      (nbgrader's generate_assignment)
 solutions/NN/exercises.py  →  course/underhood/recorded/NN.json
+course/NN/*.ipynb  →  course/underhood/recorded/notebooks/NN.json     (which cells are graded, for the doctor)
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import nbformat
 from nbgrader.apps import NbGraderAPI
 from traitlets.config import Config
+
+from underhood.doctor import Slot, digest
 from underhood.record import exercise_to_json
 
 from . import reference
@@ -69,6 +73,25 @@ def release(chapter: str, root: Path = ROOT) -> None:
         raise RuntimeError(f"nbgrader could not release {chapter}:\n{result.get('error', '')}\n{result.get('log', '')}")
 
 
+def marks(chapter: str, root: Path = ROOT) -> Path:
+    """Write which graded cells and answer cells the released notebooks have: the doctor compares copies with it."""
+    found = {}
+    for path in sorted((root / "course" / chapter).glob("*.ipynb")):
+        cells = [c for c in nbformat.read(path, 4).cells if c.metadata.get("nbgrader")]
+        found[path.name] = [_slot(chapter, cell) for cell in cells if cell.cell_type == "code"]
+    path = root / "course" / "underhood" / "recorded" / "notebooks" / f"{chapter}.json"
+    write(path, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def _slot(chapter: str, cell: nbformat.NotebookNode) -> dict:
+    meta = dict(cell.metadata["nbgrader"])
+    name = meta["grade_id"].removeprefix(f"{chapter}-")
+    source = "" if meta["solution"] else cell.source
+    slot = Slot(meta["grade_id"], cell.id, source, digest(cell.source), name if meta["solution"] else "", meta)
+    return asdict(slot)
+
+
 def configuration() -> Config:
     """nbgrader's settings for this course, as its own commands read them."""
     from traitlets.config.loader import PyFileConfigLoader
@@ -90,6 +113,7 @@ def build(chapter: str, root: Path = ROOT) -> None:
     pair(chapter)
     record(chapter, root / "course" / "underhood" / "recorded")
     release(chapter, root)
+    marks(chapter, root)
 
 
 def main(names: list[str]) -> int:

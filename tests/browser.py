@@ -102,6 +102,9 @@ class Server:
                 f"The server ended with status {self.process.returncode}:\n{self.log.read_text()[-3000:]}"
             )
         try:
+            # The server writes down where it really listens: where the port is taken it takes another one.
+            written = Path(self.environment["JUPYTER_RUNTIME_DIR"]) / f"jpserver-{self.process.pid}.json"
+            self.url = json.loads(written.read_text())["url"].rstrip("/")
             return "version" in self.get("api")
         except (urllib.error.URLError, OSError, ValueError):
             return False
@@ -136,10 +139,11 @@ def serve(
     environment: dict[str, str],
     *options: str,
     base_url: str = "/",
+    port: int | None = None,
     command: tuple[str, ...] = (sys.executable, "-m", "jupyter", "lab"),
 ) -> Iterator[Server]:
     """Start a server in `folder` on a free port, wait until it answers, and end it at the end."""
-    port, token = free_port(), secrets.token_hex(16)
+    port, token = port or free_port(), secrets.token_hex(16)
     log = Path(environment["HOME"]) / f"server-{port}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     words = [
@@ -147,7 +151,6 @@ def serve(
         "--no-browser",
         "--ip=127.0.0.1",
         f"--port={port}",
-        "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={token}",
         f"--ServerApp.base_url={base_url}",
         "--LabApp.expose_app_in_browser=True",
@@ -157,8 +160,7 @@ def serve(
     with log.open("wb") as output:
         process = subprocess.Popen(words, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
     try:
-        address = f"http://127.0.0.1:{port}{base_url.rstrip('/')}"
-        server = Server(address, token, folder, log, process, environment)
+        server = Server("", token, folder, log, process, environment)
         wait_for("the Jupyter server", server.up)
         yield server
     finally:
