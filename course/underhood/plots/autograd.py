@@ -33,7 +33,8 @@ def graph(end: Tensor, names: Mapping[str, Tensor] | None = None) -> None:
     if end.grad_fn is None:
         raise ValueError("This tensor has no grad_fn: nothing was recorded.")
     # A node stands one level below the lowest node that points to it.
-    level, depth, row = {}, 0, [end.grad_fn]
+    level: dict[torch.autograd.graph.Node, int] = {}
+    depth, row = 0, [end.grad_fn]
     while row:
         if depth == LEVELS:
             raise ValueError(f"This graph has more than {LEVELS} levels. Draw a smaller one.")
