@@ -1,0 +1,344 @@
+"""Where the hand-ins are: from a folder or a zip as people have it to one `Found` for each student.
+
+What is understood, mixed as it comes:
+
+- nbgrader's layout, `<folder>/<student>/<chapter>/*.ipynb`. A student with other chapters only has not handed in this one.
+- a folder for each student, notebooks anywhere below; Moodle's suffix `_assignsubmission_file_` is not part of the name.
+- a flat folder of notebooks as a learning management system gives them. The student is (1) what stands before the numbers of
+  Canvas's `name_123_456_file.ipynb` (with or without `_LATE`), else (2) what stands after a leading `<notebook>_` or
+  `<chapter>_`, else (3) what stands before `_<notebook>` or `_<chapter>`, else (4) the whole stem: two students in two rows
+  are mended more easily than two in one.
+- a zip of any of these, a zip in the place of a notebook, and one notebook.
+
+One outer folder around everything is looked through. Links are never followed: they could lead to another student's work.
+Of a zip only notebooks are unpacked, each under a name of our making in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+import tempfile
+import unicodedata
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .chapters import chapters
+
+MAX_BYTES = 32 * 1024**2  # of one notebook
+MAX_UNPACKED = 4 * 1024**3  # bytes out of one zip
+MAX_MEMBERS = 50_000  # of a zip or a folder with everybody's work
+MAX_FILES = 500  # of one student, looked at
+MAX_NOTEBOOKS = 20  # of one student, read
+MAX_DEPTH = 8  # folders below the top
+MAX_ID = 60  # characters of a student id: at most 240 bytes; a folder's name may have 255
+
+CANVAS = re.compile(r"(?P<student>[^_]+)(_LATE)?_\d+_\d+_.+", re.S)
+MOODLE = re.compile(r"_assignsubmission_file_?$")
+ALLOWED = set("._-+@ ,'()~#")  # beside letters, marks and digits
+FORMULA = "=+-@"  # a spreadsheet takes a cell that begins so for a formula
+
+_scratch: list[tempfile.TemporaryDirectory[str]] = []  # removed when the interpreter ends
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies in the hand-in folder for one student.
+
+    Parameters
+    ----------
+    student
+        An id that is safe as the name of a folder and in a spreadsheet.
+    paths
+        The notebooks, sorted.
+    flags, reason
+        What was wrong with the hand-in as such: words, and one sentence.
+    """
+
+    student: str
+    paths: tuple[Path, ...]
+    flags: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file or folder below the top: its path in parts, where its bytes are, or why it is not taken."""
+
+    parts: tuple[str, ...]
+    path: Path | None = None
+    refused: str = ""
+
+
+def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | None = None) -> list[Found]:
+    """Every student's hand-in of one chapter, sorted by student.
+
+    Parameters
+    ----------
+    submissions
+        A folder, a zip or a notebook.
+    chapter
+        For example "01_basics".
+    stems
+        The names of the chapter's notebooks, without `.ipynb`.
+    scratch
+        Where notebooks from zips are put. Without it they are put in a temporary folder that is removed at exit.
+
+    Raises
+    ------
+    ValueError
+        Where `submissions` is none of these, or its zip cannot be opened.
+    OSError
+        Where the folder cannot be read or the disk is full.
+    """
+    unpacker = _Unpacker(scratch)
+    if submissions.is_dir():
+        entries = [e for entry in _walk(submissions) for e in unpacker.inside(entry)]
+    elif submissions.is_file() and submissions.suffix.lower() == ".ipynb":
+        entries = [Entry((submissions.name,), submissions)]
+    elif submissions.is_file():
+        entries = [e for entry in unpacker.unzip(submissions, (), MAX_MEMBERS) for e in unpacker.inside(entry)]
+    else:
+        raise ValueError(f"{submissions} is not there: give a folder, a zip or a notebook")
+    return _students(_arrange(entries, submissions.stem, chapter, stems), chapter, stems)
+
+
+def safe_id(name: str) -> str:
+    """The name where it can be a folder's name and a spreadsheet's cell, else one made from it, different for each name."""
+    name = unicodedata.normalize("NFC", name)
+    text = "".join(c if c in ALLOWED or unicodedata.category(c)[0] in "LMN" else "_" for c in name)
+    text = text.strip()
+    if text[:1] in (*FORMULA, ".", ""):
+        text = "_" + text[1:]
+    if len(text) > MAX_ID:
+        text = text[: MAX_ID - 9]
+    text = text.rstrip(" .")
+    if text == name:
+        return name
+    mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{text[: MAX_ID - 9]}-{mark}"
+
+
+def printable(name: str, limit: int = 60) -> str:
+    """A file's name for a sentence: in quotation marks, on one line, without control characters and lone surrogates."""
+    text = "".join(c if c.isprintable() else "_" for c in name.encode("utf-8", "replace").decode())
+    return f'"{text}"' if len(text) <= limit else f'"{text[: limit - 1]}…"'
+
+
+def sentence(reasons: Sequence[str]) -> str:
+    """The reasons as one sentence, each once, or ""."""
+    text = "; ".join(dict.fromkeys(reasons))
+    return text and text[0].upper() + text[1:] + "."
+
+
+def _walk(top: Path) -> Iterator[Entry]:
+    """The folder's files and folders, in the order of their names."""
+    for name in sorted(os.listdir(top)):
+        if _junk(name):
+            continue
+        seen = 0
+        for entry in _below(top / name, (name,)):
+            seen += 1
+            if seen > MAX_FILES:
+                yield Entry((name, "…"), None, f"only the first {MAX_FILES} files were looked at")
+                break
+            yield entry
+
+
+def _below(path: Path, parts: tuple[str, ...]) -> Iterator[Entry]:
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            yield Entry(parts, None, f"{printable(parts[-1])} is a link and was not followed")
+        elif stat.S_ISDIR(mode):
+            yield Entry((*parts, ""))
+            if len(parts) > MAX_DEPTH:
+                yield Entry((*parts, ""), None, f"{printable(parts[-1])} lies too deep")
+                return
+            for name in sorted(os.listdir(path)):
+                if not _junk(name):
+                    yield from _below(path / name, (*parts, name))
+        elif stat.S_ISREG(mode):
+            yield Entry(parts, path)
+        else:
+            yield Entry(parts, None, f"{printable(parts[-1])} is not a file")
+    except OSError as error:
+        yield Entry(parts, None, f"{printable(parts[-1])} cannot be read ({error.strerror})")
+
+
+def _junk(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+class _Unpacker:
+    """Takes notebooks out of zips, with one allowance of bytes for all of them."""
+
+    def __init__(self, scratch: Path | None) -> None:
+        self.folder = scratch
+        self.left = MAX_UNPACKED
+        self.count = 0
+
+    def inside(self, entry: Entry) -> Iterator[Entry]:
+        """The entry itself, or what is in it where it is a zip: a student's folder, zipped."""
+        if entry.path is None or entry.path.suffix.lower() != ".zip":
+            yield entry
+            return
+        try:
+            yield Entry((*entry.parts, ""))
+            yield from self.unzip(entry.path, entry.parts, MAX_FILES)
+        except ValueError as error:
+            yield Entry(entry.parts, None, str(error))
+        finally:
+            if self.folder is not None and entry.path.is_relative_to(self.folder):
+                entry.path.unlink()  # it came out of a zip itself
+
+    def unzip(self, path: Path, parts: tuple[str, ...], limit: int) -> Iterator[Entry]:
+        """The members of a zip, below `parts`; a zip in the outermost zip is unpacked as it is."""
+        name = printable(path.name)
+        wanted = (".ipynb",) if parts else (".ipynb", ".zip")
+        try:
+            archive = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+            raise ValueError(f"{name} is not a zip that can be read") from error
+        with archive:
+            members = archive.infolist()
+            if len(members) > limit:
+                yield Entry((*parts, "…"), None, f"{name} has {len(members)} members, only {limit} were looked at")
+            for member in members[:limit]:
+                below = [part for part in re.split(r"[/\\]", member.filename) if part not in ("", ".", "..")]
+                if not below or any(_junk(part) for part in below):
+                    continue
+                where = (*parts, *below)
+                if member.is_dir():
+                    yield Entry((*where, ""))
+                elif stat.S_ISLNK(member.external_attr >> 16):
+                    yield Entry(where, None, f"{printable(below[-1])} is a link and was not followed")
+                elif not below[-1].lower().endswith(wanted):
+                    yield Entry(where)
+                elif re.match(r"[/\\]|[A-Za-z]:", member.filename) or ".." in re.split(r"[/\\]", member.filename):
+                    yield Entry((*parts, below[-1]), None, f"{printable(member.filename)} leads out of the zip")
+                else:
+                    yield self._take(archive, member, where)
+
+    def _take(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, parts: tuple[str, ...]) -> Entry:
+        """Write the member under a new name; its declared size is not believed."""
+        name = printable(parts[-1])
+        if member.flag_bits & 1:
+            return Entry(parts, None, f"{name} is encrypted")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            return Entry(parts, None, f"{name} is compressed in an unusual way")
+        too_large = Entry(parts, None, f"{name} is larger than {MAX_BYTES // 1024**2} MB")
+        if self.left <= 0:
+            return Entry(parts, None, f"{name} was not unpacked: the zips hold more than {MAX_UNPACKED // 1024**3} GB")
+        if member.file_size > MAX_BYTES:
+            return too_large
+        try:
+            with archive.open(member) as stream:
+                data = stream.read(MAX_BYTES + 1)
+        except Exception as error:  # zlib.error, BadZipFile, EOFError, struct.error, …: the member's fault
+            return Entry(parts, None, f"{name} cannot be unpacked ({type(error).__name__})")
+        self.left -= len(data)
+        if len(data) > MAX_BYTES:
+            return too_large
+        self.count += 1
+        if self.folder is None:
+            _scratch.append(tempfile.TemporaryDirectory(prefix="underhood-"))
+            self.folder = Path(_scratch[-1].name)
+        folder = self.folder / f"{self.count:06d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        stem, _, suffix = parts[-1].rpartition(".")
+        path = folder / f"{safe_id(stem)}.{suffix.lower()}"
+        path.write_bytes(data)
+        return Entry(parts, path)
+
+
+def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str]) -> list[Entry]:
+    """Look through an outer folder, and put a chapter's folder at the top below the student whose it is."""
+    known = set(chapters())
+    while True:
+        tops = {entry.parts[0] for entry in entries}
+        if len(tops) != 1 or any(len(entry.parts) == 1 for entry in entries):
+            break
+        # Deeper folders stand for students where there are several, or where one holds the chapter.
+        folders = {entry.parts[1] for entry in entries if len(entry.parts) > 2}
+        files = [entry.parts[1] for entry in entries if len(entry.parts) == 2 and _is_notebook(entry.parts[1])]
+        named = [name for name in files if name.lower().startswith(tuple(stem.lower() for stem in stems))]
+        holds = any(len(e.parts) > 3 and e.parts[2] == chapter for e in entries)
+        many = len({_student_of_file(name, chapter, stems)[0] for name in files}) > 1 and not named
+        several = many or holds or (len(folders) > 1 and not files)
+        if not several or known & (tops | folders):
+            break
+        entries = [Entry(e.parts[1:], e.path, e.refused) for e in entries if e.parts[1:] != ("",)]
+    return [Entry((top, *e.parts), e.path, e.refused) if e.parts[0] in known else e for e in entries]
+
+
+def _is_notebook(name: str) -> bool:
+    return name.lower().endswith(".ipynb")
+
+
+def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str, bool]:
+    """The student by the rule for flat folders in the module's docstring, and whether the name says that it is a hand-in."""
+    stem = name.rpartition(".")[0] or name
+    if match := CANVAS.fullmatch(stem):
+        return match["student"], True
+    titles = "|".join(re.escape(title) for title in (chapter, *stems))
+    leading = re.match(rf"(?:{titles})_(?P<student>.+)", stem, re.I | re.S)
+    trailing = re.match(rf"(?P<student>.+?)_(?:{titles})(?![^\W_])", stem, re.I | re.S)
+    match = leading or trailing
+    return (match["student"], True) if match else (stem, False)
+
+
+def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[Found]:
+    """Gather the entries by student."""
+    by_student: dict[str, list[tuple[tuple[str, ...], Entry]]] = {}
+    for entry in entries:
+        first, *rest = entry.parts
+        if rest and not first.lower().endswith(".zip"):
+            student = MOODLE.sub("", first)
+        else:
+            student, sure = _student_of_file(first, chapter, stems)
+            if not (rest or sure or entry.refused or _is_notebook(first)):
+                continue  # a list of grades, a README
+        by_student.setdefault(unicodedata.normalize("NFC", student), []).append((tuple(rest), entry))
+    found: list[Found] = []
+    taken: set[str] = set()
+    known = set(chapters())
+    for name, theirs in sorted(by_student.items()):
+        here = [(rest, entry) for rest, entry in theirs if chapter in rest]
+        if not here:
+            here = [(rest, entry) for rest, entry in theirs if not known.intersection(rest)]
+            if len(here) < len(theirs) and all(rest[-1:] == ("",) for rest, _ in here):
+                continue  # other chapters only
+        student = safe_id(name)
+        while student in taken:
+            student += "_"
+        taken.add(student)
+        found.append(_found(name, student, [entry for _, entry in here]))
+    return sorted(found, key=lambda f: f.student)
+
+
+def _found(name: str, student: str, entries: list[Entry]) -> Found:
+    paths = sorted((e.path for e in entries if e.path is not None and _is_notebook(e.path.name)), key=str)
+    refused = list(dict.fromkeys(e.refused for e in entries if e.refused))
+    flags, reasons = [], []
+    if refused:
+        flags.append("refused")
+        reasons.append("; ".join(refused[:3]) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else ""))
+    if len(paths) > MAX_NOTEBOOKS:
+        flags.append("several notebooks")
+        reasons.append(f"only {MAX_NOTEBOOKS} of {len(paths)} notebooks were read")
+        paths = paths[:MAX_NOTEBOOKS]
+    if not paths and not refused:
+        files = [e.parts[-1] for e in entries if e.parts[-1] not in ("", "…")]
+        flags.append("no notebook")
+        reasons.append("no notebook was handed in" + (f", only {printable(files[0])}" if files else ""))
+    elif not paths:
+        flags.append("no notebook")
+    if student != name:
+        flags.append("unsafe id")
+        reasons.append(f"the name {printable(name)} is not safe as an id and was changed")
+    return Found(student, tuple(paths), tuple(sorted(set(flags))), sentence(reasons))
