@@ -60,7 +60,7 @@ def graph(end: Tensor, names: Mapping[str, Tensor] | None = None) -> None:
         axes.axis("off")
     leaves = sum(hasattr(node, "variable") for node in level)
     edges = "; ".join(
-        f"{labels[node]} points to {' and '.join(labels.get(after, 'nothing') for after, _ in node.next_functions)}"
+        f"{labels[node]} points to {' and '.join(labels[after] if after else 'nothing' for after, _ in node.next_functions)}"
         for node in level
         if node.next_functions
     )
