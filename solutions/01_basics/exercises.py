@@ -28,8 +28,8 @@ def random_sizes(rng):
         yield Case(f"{key} for n = {n} and m = {m}", key, (n, m), {"key": key})
         yield Case(f"{key} for n = {m} and m = {n}", key, (m, n), {"key": key})
         yield Case(f"{key} for n = 1", key, (1, m), {"key": key})
-    yield Case("n = 0", "errors", (0, m), {"key": "odds"}, raises=ValueError)
-    yield Case("m below zero", "errors", (n, -m), {"key": "multiples"}, raises=ValueError)
+    yield Case("no rows", "errors", (0, m), {"key": "odds"}, raises=ValueError)
+    yield Case("a negative number of columns", "errors", (n, -m), {"key": "multiples"}, raises=ValueError)
     yield Case("one column: allowed", "errors", (n, 1), {"key": "multiples"})
     yield Case("one row: allowed", "errors", (1, m), {"key": "squares"})
 
@@ -83,8 +83,8 @@ TENSOR_PATTERNS = Exercise(
             expected=tensor([[1, 1], [4, 4], [9, 9]]),
         ),
         Case("as many rows as columns", "squares", (2, 2), {"key": "squares"}, expected=tensor([[1, 1], [4, 4]])),
-        Case("n = 0", "errors", (0, 2), {"key": "odds"}, raises=ValueError),
-        Case("m = -1", "errors", (2, -1), {"key": "squares"}, raises=ValueError),
+        Case("no rows", "errors", (0, 2), {"key": "odds"}, raises=ValueError),
+        Case("a negative number of columns", "errors", (2, -1), {"key": "squares"}, raises=ValueError),
         Case("the smallest sizes, 1 and 1", "errors", (1, 1), {"key": "multiples"}, expected=tensor([[3]])),
     ),
     hidden=random_sizes,

@@ -134,7 +134,10 @@ def show_thresholds(logits: torch.Tensor, labels: torch.Tensor, threshold: float
         ax.set(xlabel="logit, the raw score", ylabel="probability", ylim=(0, 1))
         ax.legend(loc="upper left", fontsize="small")
     total = len(labels)
-    verdict = f"Above {threshold:g} as probabilities: {right[0]} of {total} right. Logits above {threshold:g}: {right[1]} of {total} right."
+    verdict = (
+        f"Above {threshold:g} as probabilities: {right[0]} of {total} right. "
+        f"Logits above {threshold:g}: {right[1]} of {total} right."
+    )
     alt = (
         f"The sigmoid curve with {total} scores on it. {right[0]} are on the side of their label of the horizontal line at "
         f"probability {threshold:g}, {right[1]} on that of the vertical line at logit {threshold:g}."
