@@ -121,10 +121,13 @@ def _arrays(got: Any, expected: Array, tolerance: float | None, same_dtype: bool
         first=f", first at {list(at)}" if at else "",
         largest=apart[off].max(),
         tolerance=allowed,
-        off_by_one=int((apart[off] == 1).sum()),
-        more=int((apart[off] > 1).sum()),
+        steps=_steps(int((apart[off] == 1).sum()), int((apart[off] > 1).sum())),
     )
     return wrong(VALUES, *_both(got, expected, at), tail)
+
+
+def _steps(ones: int, more: int) -> str:
+    return say("some by one" if ones and more else "all by one" if ones else "all by more", ones=ones, more=more)
 
 
 def _both(got: Any, expected: Any, at: tuple[int, ...] = ()) -> tuple[str, str]:
@@ -143,7 +146,8 @@ def show(value: Any, width: int = 300) -> str:
     elif isinstance(value, Foreign):
         text = value.what
     elif type(value) is float:
-        text = f"{value:.10g}" if math.isfinite(value) else str(value)
+        text = f"{value:.10g}"
+        text += ".0" * (text.lstrip("-").isdigit())
     elif type(value) in (list, tuple):
         inside = ", ".join(show(item, 60) for item in value[:12]) + ", …" * (len(value) > 12)
         text = f"[{inside}]" if type(value) is list else f"({inside}{',' * (len(value) == 1)})"
