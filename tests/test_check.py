@@ -7,6 +7,7 @@ import functools
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ DOUBLE = Exercise(
     mistakes=(),
     forbids=("torch.add", "Tensor.mul"),
     signature="(x)",
-    seconds=1.0,
+    seconds=20.0,
 )
 
 
@@ -50,9 +51,9 @@ def judge(monkeypatch):
     """Check an answer to `double` as the notebook would."""
     monkeypatch.setattr(module, "find", lambda name: DOUBLE if name == "double" else None)
 
-    def run(fn=None, **namespace):
+    def run(fn=None, seconds=DOUBLE.seconds, **namespace):
         names = namespace if fn is None else {"double": fn}
-        return module.judged(DOUBLE, names)
+        return module.judged(replace(DOUBLE, seconds=seconds), names)
 
     return run
 
@@ -155,8 +156,8 @@ def test_never_returning_ends_with_a_sentence(judge):
                 pass
 
     start = time.monotonic()
-    verdict = judge(answer)
-    assert time.monotonic() - start < 5
+    verdict = judge(answer, seconds=1.0)
+    assert time.monotonic() - start < 15
     assert verdict.points == 0 and "did not come back within 1 seconds" in str(verdict)
 
 
@@ -168,9 +169,9 @@ def test_never_returning_outside_the_main_thread(judge):
         while True:
             pass
 
-    thread = threading.Thread(target=lambda: found.append(judge(answer)))
+    thread = threading.Thread(target=lambda: found.append(judge(answer, seconds=1.0)))
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert found and "did not come back" in str(found[0])
 
 
@@ -292,10 +293,10 @@ def test_check_with_hidden_cases_refuses_where_the_grader_is_missing(monkeypatch
 def test_the_core_of_the_helper_package_stays_small():
     """Statements, without imports and docstrings. A chapter's own probes, builders and plots do not count."""
     folder = Path(module.__file__).parent
-    files = "exercise plain compare forbid verdict check record messages env probes/__init__ probes/general".split()
+    files = "exercise plain compare verdict check record env probes/__init__ probes/general".split()
     count = 0
     for name in files:
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
             docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             count += isinstance(node, ast.stmt) and not docstring and not isinstance(node, ast.Import | ast.ImportFrom)
-    assert count <= 900, count
+    assert count <= 820, count
