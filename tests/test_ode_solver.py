@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import expm
 from scipy.optimize import brentq
-from underhood import ode
-from underhood.ode import ContinuousCallback, DiscreteCallback, VectorContinuousCallback
 
 from autograder import reference
+from underhood import ode
+from underhood.ode import ContinuousCallback, DiscreteCallback, VectorContinuousCallback
 
 HERE = Path(__file__).resolve().parent.parent / "solutions" / "05_ode_callbacks"
 LN2 = math.log(2)
@@ -32,10 +32,8 @@ def module(path: Path) -> ModuleType:
 
 
 def reference_parts() -> dict[str, Any]:
-    """The reference's functions by name; from the notebook once it is there."""
-    if (HERE / "ode_callbacks.py").exists():
-        return reference.load("05_ode_callbacks")
-    return dict(vars(module(HERE / "_draft.py")))
+    """The reference's functions by name, from the notebook's solution cells."""
+    return reference.load("05_ode_callbacks")
 
 
 def runners() -> dict[str, Callable[..., ode.Solution]]:
@@ -811,6 +809,18 @@ def test_a_callback_that_fires_for_ever_is_stopped_with_time_and_name(run: Calla
     callback = ContinuousCallback(lambda t, u: u[0], None, floor)
     with pytest.raises(ode.CallbackLimitError, match=r"'floor' has fired more than 20 times, last at t = 1\.354"):
         run(lambda t, u: np.array([u[1], -9.81]), [1.0, 0.0], (0.0, 10.0), callback, max_events=20)
+
+
+def test_steps_of_a_few_floats_still_tell_falling_from_rising(run: Callable, parts: Any) -> None:
+    """Without a rest rule the flights shrink to nothing: several sample times are one float then."""
+
+    def floor(integrator: ode.Integrator) -> None:
+        h, v, _, integrator.dtmax = parts.bounce(*integrator.u, 0.5, 9.81, 0.0)
+        integrator.u[:] = h, v
+
+    callback = ContinuousCallback(lambda t, u: u[0], None, floor)
+    with pytest.raises((ode.CallbackLimitError, ode.StepSizeError), match=r"t = 1\.354"):
+        run(lambda t, u: np.array([u[1], -9.81]), [1.0, 0.0], (0.0, 10.0), callback, max_events=200)
 
 
 def test_an_affect_that_throws_the_state_back_over_the_line_is_stopped(run: Callable) -> None:

@@ -135,6 +135,10 @@ def food_web(t: float, u: np.ndarray) -> np.ndarray:
     return FOOD_WEB_MATRIX @ u
 
 
+RightHandSide = Callable[[float, np.ndarray], np.ndarray]
+"""f(t, y) -> slope of y, shape (n,)."""
+
+
 # --- values
 class CallbackLimitError(RuntimeError):
     """A continuous callback fired more often than `max_events` allows."""
@@ -729,7 +733,7 @@ def _find_event(
                 a, b = float(max(starts[i], times[row - 1], key=lambda time: abs(time - t))), float(times[row])
                 ends = {a: float(values[row - 1, i]), b: float(values[row, i])}
                 g = _condition(callback, i, ends, state)
-                before = int(np.sign(ends[a]))
+                before = int(np.sign(values[row - 1, i]))  # not of ends[a]: in a tiny step a and b are one float
                 root = b if a == b else _part(parts, "bracket_root")(g, a, b, callback.rootfind)
                 candidates.append((offset + i, float(root)))
                 found[offset + i] = (callback, i, before, g)

@@ -1,0 +1,170 @@
+"""Probes of chapter 5."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import ode
+
+LIMITS = {"maxiters": 800, "max_events": 100}  # of the runs below: a wrong part must not take for ever
+
+
+def step(fn: Callable, f: Callable, t: float, y: np.ndarray, h: float, k1: np.ndarray | None = None) -> dict[str, Any]:
+    """One step; with a first slope given, how often f was called as well."""
+    calls = 0
+
+    def counted(time: float, state: np.ndarray) -> np.ndarray:
+        nonlocal calls
+        calls += 1
+        return f(time, state)
+
+    if k1 is None:
+        y_new, slopes = fn(counted, t, y, h)
+        return {"y_new": y_new, "K": slopes}
+    y_new, slopes = fn(counted, t, y, h, k1)
+    return {"y_new": y_new, "K": slopes, "calls of f": calls}
+
+
+def root(fn: Callable, g: Callable[[float], float], a: float, b: float, side: str = "left") -> dict[str, Any]:
+    """The root to twelve digits, and where its last bit lies: that is decided by g, not by one right answer."""
+    found = float(fn(g, a, b, side))
+    value, before = g(found), g(a)
+    if not min(a, b) <= found <= max(a, b):
+        place = "outside the bracket"
+    elif value == 0:
+        place = "where g is exactly 0"
+    elif (value > 0) == (before > 0):
+        beyond = g(math.nextafter(found, b))
+        last = beyond == 0 or (beyond > 0) != (value > 0)
+        place = "the last float on a's side" if last else "on a's side, but not the last float"
+    else:
+        previous = g(math.nextafter(found, a))
+        first = previous == 0 or (previous > 0) != (value > 0)
+        place = "the first float on b's side" if first else "on b's side, but not the first float"
+    return {"root": found, "place": place}
+
+
+def crossings(fn: Callable, G: np.ndarray, prev_sign: np.ndarray, directions: np.ndarray) -> tuple[Any, list[int]]:
+    """The row and the components, as plain integers whatever kind of array or list holds them."""
+    row, indices = fn(G, prev_sign, directions)
+    return row if row is None else int(row), [int(i) for i in indices]
+
+
+def event(
+    fn: Callable,
+    *args: Any,
+    compare: str = "state",
+) -> Any:
+    """Apply an affect.
+
+    Parameters
+    ----------
+    args
+        Of the function; with "run", of `reset_run`.
+    compare
+        The new "state", its "slope", what is "saved" once the solver goes on with the state, or a whole "run".
+    """
+    if compare == "run":
+        return reset_run(fn, *args)
+    y_new, k1, saved = fn(*args)
+    if compare == "state":
+        return y_new
+    if compare == "slope":
+        return k1
+    y_new += 1000.0  # the solver goes on with the state; what was saved must not change with it
+    return [(float(time), np.array(state)) for time, state in saved]
+
+
+def extinction(
+    fn: Callable,
+    f: Callable,
+    *args: Any,
+    compare: str = "state",
+    at: np.ndarray | None = None,
+    then: int | None = None,
+) -> Any:
+    """Let a species die, and perhaps a second one after it.
+
+    Parameters
+    ----------
+    f, args
+        Of the function; with "run", of `extinction_run`.
+    compare
+        "state": the new state and mask. "rate": the new right-hand side, asked at time 0 for the state `at`. "run": a
+        whole run.
+    then
+        A second species that dies afterwards. With "rate" both new right-hand sides are asked, the first one again.
+    """
+    if compare == "run":
+        return extinction_run(fn, f, *args)
+    y_new, mask, rate = fn(f, *args)
+    if then is None:
+        return {"y": y_new, "alive": mask} if compare == "state" else rate(0.0, np.array(at))
+    y_last, mask_last, rate_last = fn(f, y_new, mask, then)
+    if compare == "state":
+        return {"y": y_last, "alive": mask_last}
+    return {"after the second": rate_last(0.0, np.array(at)), "after the first": rate(0.0, np.array(at))}
+
+
+def impact(fn: Callable, *args: Any, compare: str = "returned") -> Any:
+    """What the function returns, or with "run" what `bouncing_run` gives."""
+    return bouncing_run(fn, *args) if compare == "run" else fn(*args)
+
+
+# --- the parts "together": the learner's own chain, with the driver of the course
+def reset_run(fn: Callable, parts: Mapping[str, Callable], u0: np.ndarray, threshold: float, end: float) -> dict:
+    """The public run: a species at the threshold is set to zero, and the dynamics go on as before."""
+
+    def zero(integrator: ode.Integrator, index: int) -> None:
+        integrator.u[index] = 0.0
+
+    callback = ode.VectorContinuousCallback(lambda t, u: u - threshold, zero, 4, batched=True)
+    settings = {"reltol": 1e-10, "abstol": 1e-15, "dense": False} | LIMITS
+    run = ode.solve({**parts, "apply_event": fn}, ode.food_web, u0, (0.0, end), callback, **settings)
+    return {
+        "saved points": len(run.t),
+        "species": [event.index + 1 for event in run.events],
+        "times": [event.t for event in run.events],
+        "end": run.u[-1],
+    }
+
+
+def extinction_run(fn: Callable, parts: Any, u0: np.ndarray, threshold: float, end: float) -> dict:
+    """The asker's goal: who dies stays dead, and the others do not feel it any more."""
+    alive = np.ones(4)
+
+    def die(integrator: ode.Integrator, index: int) -> None:
+        nonlocal alive
+        integrator.u, alive, integrator.f = fn(ode.food_web, integrator.u, alive, index)
+
+    callback = ode.VectorContinuousCallback(lambda t, u: u - threshold, None, 4, affect_neg=die, batched=True)
+    settings = {"reltol": 1e-10, "abstol": 1e-13, "tstops": [10.0], "dense": False} | LIMITS
+    run = ode.solve(parts, ode.food_web, u0, (0.0, end), callback, **settings)
+    return {
+        "species": [event.index + 1 for event in run.events],
+        "times": [event.t for event in run.events],
+        "u(10)": run.u[run.t == 10.0][-1],
+        "end": run.u[-1],
+    }
+
+
+def bouncing_run(fn: Callable, parts: Mapping[str, Callable], height: float, e: float, tol: float) -> dict:
+    """A ball dropped from a height, for ten seconds."""
+    contact = False
+
+    def ball(t: float, y: np.ndarray) -> np.ndarray:
+        return np.zeros(2) if contact else np.array([y[1], -9.81])
+
+    def floor(integrator: ode.Integrator) -> None:
+        nonlocal contact
+        h, v, contact, integrator.dtmax = fn(*(float(x) for x in integrator.u), e, 9.81, tol)
+        integrator.u[:] = h, v
+
+    callback = ode.ContinuousCallback(lambda t, y: y[0], None, floor)
+    run = ode.solve(parts, ball, [height, 0.0], (0.0, 10.0), callback, dense=False, **LIMITS)
+    last = run.events[-1].t if run.events else 0.0
+    return {"bounces": len(run.events), "last bounce": last, "end": run.u[-1]}
