@@ -27,6 +27,7 @@ c.CourseDirectory.submitted_directory = "autograder/class/submitted"
 c.CourseDirectory.autograded_directory = "autograder/class/autograded"
 c.CourseDirectory.feedback_directory = "autograder/class/feedback"
 c.CourseDirectory.solution_directory = "autograder/class/solution"
+(root / "autograder" / "class").mkdir(exist_ok=True)  # personal data, never committed; SQLite makes no folders
 c.CourseDirectory.db_url = f"sqlite:///{root}/autograder/class/gradebook.db"
 # The text sources, the exercises and the picture files stay with the instructor.
 c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "*.py", "*.npz", "figures", "frozen", "*.md"]

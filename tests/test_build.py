@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+from jupytext.async_contentsmanager import build_async_jupytext_contents_manager_class
 
 from autograder import build, exercises, reference
 from autograder.chapters import COURSE, SOLUTIONS, module, text_sources
@@ -106,19 +109,20 @@ def test_inserting_a_cell_changes_no_other_id(chapter):
 
 def test_an_edit_in_jupyterlab_reaches_the_text(tmp_path):
     """JupyterLab saves through jupytext's contents manager: the paired notebook's change lands in the text source."""
-    from jupyter_server.services.contents.filemanager import AsyncFileContentsManager  # noqa: F401 - registers traits
-    from jupytext.contentsmanager import build_jupytext_contents_manager_class
-    from notebook.services.contents.filemanager import FileContentsManager  # type: ignore[import-not-found]
-
-    manager = build_jupytext_contents_manager_class(FileContentsManager)()
+    manager = build_async_jupytext_contents_manager_class(AsyncLargeFileManager)()
     manager.root_dir = str(tmp_path)
-    for path in (text_sources("01_basics")[0], text_sources("01_basics")[0].with_suffix(".ipynb")):
+    source = text_sources("01_basics")[0]
+    name = source.with_suffix(".ipynb").name
+    for path in (source.with_suffix(".ipynb"), source):
         shutil.copy(path, tmp_path)
-    name = text_sources("01_basics")[0].with_suffix(".ipynb").name
-    model = manager.get(name, type="notebook")
-    model["content"]["cells"][0]["source"] += "\n\nWritten in JupyterLab."
-    manager.save(model, name)
-    assert "# Written in JupyterLab." in (tmp_path / name).with_suffix(".py").read_text()
+
+    async def edit() -> None:
+        model = await manager.get(name, type="notebook")
+        model["content"]["cells"][0]["source"] += "\n\nWritten in JupyterLab."
+        await manager.save(model, name)
+
+    asyncio.run(edit())
+    assert "# Written in JupyterLab." in (tmp_path / source.name).read_text(encoding="utf-8")
 
 
 def test_a_missing_or_huge_picture_is_said_clearly(tmp_path):
