@@ -34,7 +34,7 @@ DOUBLE = Exercise(
         Case("one number", "errors", (torch.tensor([3.0]),), expected=torch.tensor([6.0])),
     ),
     mistakes=(),
-    forbids=("torch.add", "Tensor.mul"),
+    forbids=("torch.mul", "Tensor.mul"),
     signature="(x)",
     seconds=20.0,
 )
@@ -212,24 +212,24 @@ def test_keeping_something_between_calls(judge):
 
 def test_forbidden_calls_are_found_in_the_source_and_trapped(judge):
     def in_plain_sight(x):
-        return torch.add(x, x)
+        return torch.mul(x, 2)
 
     verdict = judge(in_plain_sight)
-    assert verdict.points == 0 and "torch.add does this exercise for you" in str(verdict)
+    assert verdict.points == 0 and "torch.mul does this exercise for you" in str(verdict)
 
-    sneaky = getattr(torch, "ad" + "d")
+    sneaky = getattr(torch, "mu" + "l")
 
     def hidden_away(x):
         if not len(x):
             raise ValueError
         try:
-            return getattr(torch, "a" + "dd")(x, x)
+            return getattr(torch, "m" + "ul")(x, 2)
         except Exception:
             return x + x
 
     verdict = judge(hidden_away)
-    assert verdict.points == 0 and "torch.add does this exercise for you" in str(verdict)
-    assert torch.add is sneaky, "the trap is gone afterwards"
+    assert verdict.points == 0 and "torch.mul does this exercise for you" in str(verdict)
+    assert torch.mul is sneaky, "the trap is gone afterwards"
     assert judge(lambda x: double(x)).points == 3
 
 
