@@ -265,6 +265,10 @@ class Lab:
         self.page.keyboard.press("Control+s")
         wait_for("the notebook to be saved", lambda: not self._ask("w => w.context.model.dirty"))
 
+    def shut_down(self) -> None:
+        """End the notebook's kernel."""
+        self._ask("async w => { await w.sessionContext.shutdown(); return true }")
+
     def show(self, grade_id: str) -> Any:
         """Scroll to a graded cell, make it the active one, and return where it is."""
         index = next(i for i, c in enumerate(self.cells()) if grade_of(c) == grade_id)
