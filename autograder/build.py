@@ -23,7 +23,7 @@ from underhood.record import exercise_to_json
 
 from . import reference
 from .chapters import ROOT, SOLUTIONS, chapters, exercises, known, module, text_sources
-from .judge import recorded
+from .judge import judge, recorded
 from .release import tidy
 
 
@@ -52,6 +52,10 @@ def draw(chapter: str) -> None:
 
 def record(chapter: str, folder: Path) -> Path:
     """Write what learners' copies know of the chapter's exercises."""
+    for exercise in exercises(chapter):
+        right = judge(exercise.name, reference.load(chapter)[exercise.name])
+        if right.points < exercise.points:
+            raise ValueError(f"The reference does not get full marks: is an expected value wrong?\n{right}")
     faces = [exercise_to_json(recorded(exercise)) for exercise in exercises(chapter)]
     path = folder / f"{chapter}.json"
     write(path, json.dumps({"exercises": faces}, indent=1, ensure_ascii=False, allow_nan=True) + "\n")

@@ -61,4 +61,4 @@ def _run(code: str, name: str, namespace: dict[str, Any]) -> None:
     """Run code so that `inspect.getsource` finds it again, as in a notebook."""
     filename = f"{name[:-1]}:{abs(hash(code))}>"
     linecache.cache[filename] = (len(code), None, [line + "\n" for line in code.splitlines()], filename)
-    exec(compile(code, filename, "exec"), namespace)
+    exec(compile(code, filename, "exec", dont_inherit=True), namespace)

@@ -49,7 +49,7 @@ def test_the_reference_gets_full_marks(exercise):
 
 
 def test_other_right_solutions_get_full_marks(exercise):
-    assert len(right(exercise)) >= 2, "at least two other right solutions"
+    assert len(right(exercise)) >= 2, f"{exercise.name} needs two other right solutions in alternatives.py"
     for name, fn in right(exercise).items():
         for seed in SEEDS:
             verdict = judge(exercise.name, fn, seed=seed)
@@ -67,15 +67,16 @@ def test_a_mistake_loses_points_and_is_the_one_named(exercise, mistake):
 
 
 def test_wrong_solutions_that_are_no_known_mistake_are_named_nothing(exercise):
-    assert wrong(exercise), "at least one wrong solution that no Mistake covers"
+    assert wrong(exercise), f"{exercise.name} needs a wrong solution in alternatives.py that no Mistake covers"
     for name, fn in wrong(exercise).items():
         verdict = judge(exercise.name, fn)
         assert verdict.points < exercise.points and verdict.mistake is None, f"{name}\n{verdict}"
 
 
 def test_there_are_enough_mistakes_and_any_two_differ_on_a_visible_case(exercise):
-    assert len(exercise.mistakes) >= (3 if exercise.second_of_card else 5)
-    assert len({m.name for m in exercise.mistakes}) == len(exercise.mistakes)
+    enough = 3 if exercise.second_of_card else 5
+    assert len(exercise.mistakes) >= enough, f"{exercise.name} needs {enough} mistakes, it has {len(exercise.mistakes)}"
+    assert len({m.name for m in exercise.mistakes}) == len(exercise.mistakes), f"{exercise.name}: two have one name"
     shown = [[seen_to_json(replace(s, value=rounded(s.value))) for s in m.seen] for m in recorded(exercise).mistakes]
     for (i, one), (j, other) in itertools.combinations(enumerate(shown), 2):
         assert one != other, f"{exercise.mistakes[i].name} cannot be told from {exercise.mistakes[j].name}"

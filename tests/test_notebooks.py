@@ -69,6 +69,9 @@ def test_opening_and_closing(chapter):
     for notebook in releases(chapter):
         text = "\n".join(markdown(notebook))
         first = "\n".join(markdown(notebook)[:4])
+        if len(releases(chapter)) == 1:
+            worth = sum(e.points for e in exercises(chapter))
+            assert f"{worth} points" in first, f"the opening should say {worth} points"
         assert "you will be able to" in first and "minutes" in first and "points" in first
         questions = text.split("## Five questions")[1].split("\n## ")[0]
         assert questions.count("<details>") == 5
@@ -96,7 +99,9 @@ def test_every_exercise_has_its_card_its_stub_its_check_and_its_hints(chapter):
             minutes, worth = sum(e.minutes for e in card), sum(e.points for e in card)
             name = f"**Exercise {number}.{position} · {card[0].title}**"
             line = re.escape(f"{name} — *{level} · {minutes} min · {worth} points")
-            assert re.search(line + r"( · uses [\d., and]+)?\*", text), f"no card {line}"
+            found = re.search(line + r"( · uses [\d., and]+)?\*", text)
+            near = re.findall(rf"\*\*Exercise {number}\.{position} .*", text)
+            assert found, f"no card {name} — *{level} · {minutes} min · {worth} points*, but {near}"
         cells = {grading(c)["grade_id"]: (i, c) for i, c in enumerate(release.cells) if grading(c)}
         for exercise in exercises(chapter):
             at, stub = cells[f"{chapter}-{exercise.name}"]

@@ -148,12 +148,15 @@ def _cannot_be_called(exercise: Exercise, obj: Callable) -> str:
         signature = inspect.signature(obj)
     except (TypeError, ValueError):
         return ""
+    why = ""
     for case in exercise.cases:
         try:
             signature.bind(*case.args, **case.kwargs)
         except TypeError as error:
-            return str(error)
-    return ""
+            why = why or str(error)
+        else:
+            return ""  # the cases that can be put to it are judged, the others say why not
+    return why
 
 
 def _reference(obj: Any) -> Callable[[], Any]:

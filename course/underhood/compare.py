@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -80,10 +81,11 @@ def _scalars(got: Any, expected: Any, tolerance: float | None, wrong: Any) -> Di
         return wrong(SHAPE, say("type", expected=describe(expected), got=describe(got)))
     if got == expected or (number and got != got and expected != expected):
         return None
-    if number and type(expected) is not int and abs(got) != math.inf and abs(expected) != math.inf:
+    if number and type(expected) is not int:
         allowed = 1e-10 if tolerance is None else tolerance
-        if abs(got - expected) <= allowed * max(1.0, abs(expected)):
-            return None
+        with contextlib.suppress(OverflowError):  # an int beyond the floats, a complex number longer than them
+            if math.inf not in (abs(got), abs(expected)) and abs(got - expected) <= allowed * max(1.0, abs(expected)):
+                return None
     return wrong(VALUES, *_both(got, expected))
 
 
@@ -95,7 +97,9 @@ def _arrays(got: Any, expected: Array, tolerance: float | None, same_dtype: bool
     if got.kind != expected.kind:
         return wrong(SHAPE, say("numpy for torch" if got.kind == "array" else "torch for numpy"))
     if got.shape != expected.shape:
-        return wrong(SHAPE, say("shape", expected=expected.shape, got=got.shape), *_both(got, expected))
+        small = max(got.data.size, expected.data.size) <= 24
+        lines = _both(got, expected) if small else ()
+        return wrong(SHAPE, say("shape", expected=expected.shape, got=got.shape), *lines)
     floating = expected.data.dtype.kind in "fc"
     if got.dtype != expected.dtype and (same_dtype or (got.data.dtype.kind in "fc") != floating):
         return wrong(SHAPE, say("dtype", expected=expected.dtype, got=got.dtype))
@@ -136,30 +140,42 @@ def _both(got: Any, expected: Any, at: tuple[int, ...] = ()) -> tuple[str, str]:
         place = f"[{', '.join(map(str, at[:-1]))}{', ' * (len(at) > 1)}{at[-1]}:]"
         expected, got = (_show(x.data[at[:-1]][at[-1] : at[-1] + 6]) + " from " + place for x in (expected, got))
         return say("expected", expected=expected), say("got", got=got)
-    return say("expected", expected=show(expected)), say("got", got=show(got))
+    one, other = show(expected), show(got)
+    if one == other:  # they differ in digits that are not shown
+        one, other = (show(value, digits=12) for value in (expected, got))
+    return say("expected", expected=one), say("got", got=other)
 
 
-def show(value: Any, width: int = 300) -> str:
+def show(value: Any, width: int = 300, digits: int = 6) -> str:
     """The value for a person, in at most `width` characters."""
     if isinstance(value, Array):
-        text = _show(value.data) if value.data.size <= 24 else describe(value)
+        text = _show(value.data, digits) if value.data.size <= 24 else describe(value)
     elif isinstance(value, Foreign):
         text = value.what
     elif type(value) is float:
-        text = f"{value:.10g}"
+        text = f"{value:.{digits + 4}g}"
         text += ".0" * (text.lstrip("-").isdigit())
     elif type(value) in (list, tuple):
-        inside = ", ".join(show(item, 60) for item in value[:12]) + ", …" * (len(value) > 12)
+        inside = ", ".join(_item(item, digits) for item in value[:12]) + ", …" * (len(value) > 12)
         text = f"[{inside}]" if type(value) is list else f"({inside}{',' * (len(value) == 1)})"
     elif type(value) is dict:
-        text = "{" + ", ".join(f"{k!r}: {show(v, 60)}" for k, v in list(value.items())[:12]) + "}"
+        text = "{" + ", ".join(f"{k!r}: {_item(v, digits)}" for k, v in list(value.items())[:12]) + "}"
     else:
         text = repr(value)
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _show(data: np.ndarray) -> str:
-    with np.printoptions(precision=6, suppress=False, threshold=30, linewidth=100):
+def _item(value: Any, digits: int) -> str:
+    """Inside a container: an array says that it is one, so that a tensor is not taken for a number."""
+    text = show(value, 60, digits)
+    return f"{'tensor' if value.kind == 'tensor' else 'array'}({text})" if isinstance(value, Array) else text
+
+
+def _show(data: np.ndarray, digits: int = 6) -> str:
+    def number(x: float) -> str:
+        return f"{x:.0f}." if float(x).is_integer() and abs(x) < 10**digits else f"{x:.{digits}g}"
+
+    with np.printoptions(threshold=30, linewidth=100, formatter={"float_kind": number}):
         return " ".join(np.array2string(data).split()).replace("[ ", "[")
 
 

@@ -161,6 +161,9 @@ class Exercise:
         """One point a part."""
         return len(self.parts)
 
+    def __repr__(self) -> str:
+        return f"Exercise({self.name!r})"
+
     def public(self) -> Exercise:
         """The learner's copy: without the mistakes' code and the hidden cases."""
         return replace(self, hidden=None, mistakes=tuple(replace(m, fn=None) for m in self.mistakes))

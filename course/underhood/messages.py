@@ -24,11 +24,14 @@ MESSAGES = {
     "signature": "{name}{got} cannot be called like {name}{expected}: {why}.",
     # a case
     "case": "{about}: {inputs}",
-    "not attempted": "The function still raises NotImplementedError.",
-    "raised": "expected {expected}, got {error}: {message}",
+    "bare case": "{about}",
+    "stub": "It still raises NotImplementedError.",
+    "raised": "raised {error}{message}",
     "raised at": "raised in your line: {line}",
-    "raised instead": "expected a {expected}, got {error}: {message}",
-    "returned instead": "expected a {expected}, got the value {got}",
+    "raised instead": "expected a {expected}, got {error}{message}",
+    "returned instead": "expected a {expected}, returned {got}",
+    "returned the error": "expected a {expected} to be raised, it was returned: write raise, not return",
+    "same": "the same as in {part}",
     "timed out": "did not come back within {seconds:g} seconds. Is there a loop whose end is never reached?",
     "not run": "not run: an earlier case used up the time",
     "printed": "expected a returned value, got None. Your function prints its answer: return it instead.",
@@ -50,7 +53,7 @@ MESSAGES = {
     "not finite": "{count} of {total} differ{first}: nan or infinity where a number belongs",
     "values differ": "{count} of {total} differ{first}",
     "where": "at {path}",
-    "changed": "{about}: the input {names} was changed. Work on a copy.",
+    "changed": "{about}: {names} changed. Work on a copy.",
     "changed first": "counts once the part {part} is right",
     "state": "asked a second time, {about} gives another answer. Does the function keep something between calls?",
     "forbidden": "{name} does this exercise for you. Build it from smaller steps.",
@@ -65,7 +68,7 @@ MESSAGES = {
         "The hidden checks need the autograder package of the course repository, which is not installed here. "
         "Run `make start` or `pip install -e .` at its root, then grade again."
     ),
-    "hidden": "hidden input: {about}",
+    "hidden": "hidden input: {about} ({outcome})",
     "broken": "The check could not read what your code returned ({error}). That counts as a wrong value.",
 }
 

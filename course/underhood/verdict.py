@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from .compare import VALUES, Difference, difference, show
 from .exercise import UNTOUCHED, Build, Case, Exercise, Learner, Mistake, Seen
 from .messages import OUTCOMES, say
-from .plain import Array, inputs
+from .plain import Array, Foreign, inputs
 
 CORRECT, ERROR, NOT_ATTEMPTED, FORBIDDEN = "correct", "raised an error", "not attempted", "forbidden"
 AGAIN = "again: "  # how the case begins that asks the first one a second time
@@ -96,7 +96,7 @@ def _tail(part: Part) -> list[str]:
     if part.outcome == CORRECT:
         return [f"{part.cases} case{'s' * (part.cases != 1)}" if part.cases else ""]
     lines = list(part.lines) or [OUTCOMES[part.outcome]]
-    if part.mistake:
+    if part.mistake and part.hint:
         lines += [say("mistake", name=part.mistake), part.hint]
     return lines
 
@@ -164,7 +164,8 @@ def assess(
         mine = found if name == UNTOUCHED else [f for f in found if f.case.part == name]
         part = _untouched(exercise, mine, results) if name == UNTOUCHED else _part(exercise, name, mine, hidden)
         likely = _likely(exercise, found, name, mistakes) if part.outcome not in (CORRECT, NOT_ATTEMPTED) else None
-        results.append(replace(part, mistake=likely.name, hint=likely.hint) if likely else part)
+        part = replace(part, mistake=likely.name, hint=likely.hint) if likely else part
+        results.append(_shortened(part, results))
     named = [part.mistake for part in results if part.mistake]
     return Verdict(exercise.name, tuple(results), tuple(notes), max(named, key=named.count) if named else None)
 
@@ -173,7 +174,7 @@ def _judge(exercise: Exercise, case: Case, got: Seen, want: Seen) -> Difference 
     if got.forbidden:
         return Difference(FORBIDDEN, (say("forbidden", name=got.forbidden),))
     if got.not_implemented:
-        return Difference(NOT_ATTEMPTED, (say("not attempted"),))
+        return Difference(NOT_ATTEMPTED, (say("stub"),))
     if got.raised[:1] == ("Missing",):
         return Difference(NOT_ATTEMPTED, (say("needs", name=got.message.splitlines()[0]),))
     if got.raised[:1] == ("TimeUp",):
@@ -185,20 +186,28 @@ def _judge(exercise: Exercise, case: Case, got: Seen, want: Seen) -> Difference 
             return None
         return _instead(want.raised[0], got)
     if got.raised:
-        message, _, line = got.message.partition("\n")
-        lines = (say("raised", expected=show(want.value), error=got.raised[0], message=message),)
-        return Difference(ERROR, lines + ((say("raised at", line=line),) if line else ()))
+        return Difference(ERROR, _raised("raised", got))
     if got.value is None and want.value is not None and got.printed.strip():
         return Difference(VALUES, (say("printed"),))
     tolerance = case.tolerance if case.tolerance is not None else exercise.tolerance
-    return difference(got.value, want.value, tolerance, exercise.same_dtype)
+    try:
+        return difference(got.value, want.value, tolerance, exercise.same_dtype)
+    except Exception as error:  # a value that cannot be compared or shown is a wrong one, never a traceback
+        return Difference(VALUES, (say("broken", error=type(error).__name__),))
 
 
 def _instead(error: str, got: Seen) -> Difference:
     if got.raised:
-        message = got.message.partition("\n")[0]
-        return Difference(ERROR, (say("raised instead", expected=error, error=got.raised[0], message=message),))
+        return Difference(ERROR, _raised("raised instead", got, error))
+    if isinstance(got.value, Foreign) and got.value.what.endswith(f" {error}"):
+        return Difference(VALUES, (say("returned the error", expected=error),))
     return Difference(VALUES, (say("returned instead", expected=error, got=show(got.value)),))
+
+
+def _raised(key: str, got: Seen, expected: str = "") -> tuple[str, ...]:
+    message, _, line = got.message.partition("\n")
+    said = say(key, expected=expected, error=got.raised[0], message=f": {message}" if message else "")
+    return (said, say("raised at", line=line)) if line else (said,)
 
 
 def _part(exercise: Exercise, name: str, found: list[_Found], hidden: set[int]) -> Part:
@@ -210,17 +219,31 @@ def _part(exercise: Exercise, name: str, found: list[_Found], hidden: set[int]) 
     if first.case.about.startswith(AGAIN):
         lines: tuple[str, ...] = (say("state", about=first.case.about.removeprefix(AGAIN)),)
     elif id(first) in hidden:
-        lines = (say("hidden", about=first.case.about),)
+        lines = (say("hidden", about=first.case.about, outcome=OUTCOMES[how.outcome]),)
     else:
-        lines = (say("case", about=first.case.about, inputs=_inputs(exercise, first.case)), *how.lines)
+        given = _inputs(exercise, first.case)
+        lines = (say("case" if given else "bare case", about=first.case.about, inputs=given), *how.lines)
     return Part(name, how.outcome, count, lines)
+
+
+def _shortened(part: Part, before: Sequence[Part]) -> Part:
+    """The part, its lines cut to a reference where an earlier part says the same of another input."""
+    for other in before:
+        same = other.lines[1:] == part.lines[1:] and (other.mistake, other.hint) == (part.mistake, part.hint)
+        if same and part.lines[1:] and other.outcome == part.outcome:
+            return replace(part, lines=(part.lines[0], say("same", part=other.name)), hint="")
+    if part.mistake in [other.mistake for other in before]:
+        return replace(part, hint="")  # said once
+    return part
 
 
 def _untouched(exercise: Exercise, found: list[_Found], before: list[Part]) -> Part:
     touched = next((f for f in found if f.got.changed), None)
     if touched:
         about = touched.case.about.removeprefix(AGAIN)
-        return Part(UNTOUCHED, VALUES, 0, (say("changed", about=about, names=", ".join(touched.got.changed)),))
+        names = touched.got.changed
+        said = f"the input {names[0]} was" if len(names) == 1 else f"the inputs {' and '.join(names)} were"
+        return Part(UNTOUCHED, VALUES, 0, (say("changed", about=about, names=said),))
     if before and before[0].outcome != CORRECT:
         return Part(UNTOUCHED, NOT_ATTEMPTED, 0, (say("changed first", part=before[0].name),))
     return Part(UNTOUCHED, CORRECT, 0)
@@ -232,8 +255,10 @@ def _inputs(exercise: Exercise, case: Case) -> str:
     words = []
     for i, value in enumerate([*case.args, *case.kwargs.values()]):
         key = (names + [""] * 9)[i] if i < len(case.args) else list(case.kwargs)[i - len(case.args)]
+        if key.startswith("_"):
+            continue  # how the probe looks, not what the learner's code gets
         value = inputs(value)
-        if isinstance(value, Array) and value.data.size > 8:
+        if isinstance(value, Array) and not 0 < value.data.size <= 8:
             words.append(f"{key or 'input'} of shape {value.shape}")
         elif not isinstance(value, Build | Learner):
             words.append(f"{key} = {show(value, 120)}" if key else show(value, 120))
@@ -251,7 +276,8 @@ def _arguments(signature: str) -> list[ast.arg]:
 def _likely(
     exercise: Exercise, found: list[_Found], part: str, mistakes: Sequence[tuple[Mistake, Sequence[Seen]]]
 ) -> Mistake | None:
-    """The mistake that gives what the learner's object gave, in every case of the part and in most of all cases."""
+    """The mistake that gives what the learner's object gave: in every case of the part, in most of all cases, and
+    wherever the mistake goes wrong without an error of the learner's in its place."""
     best, most = None, 0.5
     for mistake, shown in mistakes:
         alike = [_alike(exercise, f, seen) for f, seen in zip(found, shown, strict=False)]
@@ -265,7 +291,12 @@ def _likely(
             telling = any(f.difference and not f.got.raised for f, a in zip(found, alike, strict=False) if a) or any(
                 f.difference and f.got.message for f, a in zip(found, alike, strict=False) if a
             )
-        share = sum(alike) / len(alike)
+        # A mistake that goes wrong where the learner's answer goes another way is not what happened.
+        other = (
+            f.got.raised or a or not _judge(exercise, f.case, seen, f.want)
+            for f, seen, a in zip(found, shown, alike, strict=False)
+        )
+        share = sum(alike) / len(alike) if all(other) else 0.0
         if telling and here and all(here) and share >= most and (best is None or share > most):
             best, most = mistake, share
     return best

@@ -55,8 +55,8 @@ def observe(exercise: Exercise, obj: Any, cases: Sequence[Case], namespace: dict
     list of Seen
         One a case. Whatever the object does, nothing is raised.
     """
-    end = time.monotonic() + exercise.seconds
     probe = _named("underhood.probes", exercise.probe)
+    end = time.monotonic() + exercise.seconds
     return [_one(exercise, probe, obj, case, namespace, end) for case in cases]
 
 
