@@ -11,6 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+
+from autograder import reference
+from autograder.chapters import module
+from autograder.judge import answers, judge, questions, recorded
 from underhood import Case, Exercise
 from underhood import exercises as faces
 from underhood.check import judged
@@ -19,10 +23,6 @@ from underhood.plain import Array
 from underhood.probes import observe, same, seen_from_json, seen_to_json
 from underhood.record import case_to_json, rounded
 from underhood.verdict import assess, right_answers
-
-from autograder import reference
-from autograder.chapters import module
-from autograder.judge import answers, judge, questions, recorded
 
 SEEDS = (0, 1, 2)
 
