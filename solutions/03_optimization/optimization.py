@@ -32,7 +32,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 if "google.colab" in sys.modules:  # on Colab: the course's helper package, and nothing else
-    # %pip install -q --no-deps "underhood @ git+https://github.com/under-the-hood-course/under-the-hood@v1.0.0"
+    package = "underhood @ git+https://github.com/under-the-hood-course/under-the-hood@v1.0.0#subdirectory=course"
+    get_ipython().run_line_magic("pip", f'install -q --no-deps "{package}"')
 
 import torch
 import torch.nn.functional as F
