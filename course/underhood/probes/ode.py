@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import ode
 
-LIMITS = {"maxiters": 800, "max_events": 100}  # of the runs below: a wrong part must not take for ever
+LIMITS: dict[str, Any] = {"maxiters": 800, "max_events": 100}  # of the runs below: a wrong part must not take for ever
 
 
 def step(fn: Callable, f: Callable, t: float, y: np.ndarray, h: float, k1: np.ndarray | None = None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def reset_run(fn: Callable, parts: Mapping[str, Callable], u0: np.ndarray, thres
         integrator.u[index] = 0.0
 
     callback = ode.VectorContinuousCallback(lambda t, u: u - threshold, zero, 4, batched=True)
-    settings = {"reltol": 1e-10, "abstol": 1e-15, "dense": False} | LIMITS
+    settings: dict[str, Any] = {"reltol": 1e-10, "abstol": 1e-15, "dense": False} | LIMITS
     run = ode.solve({**parts, "apply_event": fn}, ode.food_web, u0, (0.0, end), callback, **settings)
     return {
         "saved points": len(run.t),
@@ -142,7 +142,7 @@ def extinction_run(fn: Callable, parts: Any, u0: np.ndarray, threshold: float, e
         integrator.u, alive, integrator.f = fn(ode.food_web, integrator.u, alive, index)
 
     callback = ode.VectorContinuousCallback(lambda t, u: u - threshold, None, 4, affect_neg=die, batched=True)
-    settings = {"reltol": 1e-10, "abstol": 1e-13, "tstops": [10.0], "dense": False} | LIMITS
+    settings: dict[str, Any] = {"reltol": 1e-10, "abstol": 1e-13, "tstops": [10.0], "dense": False} | LIMITS
     run = ode.solve(parts, ode.food_web, u0, (0.0, end), callback, **settings)
     return {
         "species": [event.index + 1 for event in run.events],
