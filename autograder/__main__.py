@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from sqlalchemy.exc import SQLAlchemyError
 from tqdm import tqdm
 
 from . import selftest
 from .chapters import chapters
 from .forkserver import ServerError
-from .run import CLASS, Row, grade
-from .sandbox import SandboxError
+from .gradebook import Locked, Unprepared
+from .run import CLASS, Busy, Row, grade
+from .sandbox import Limits, SandboxError
+
+AGAIN = "Nothing is lost: the same command goes on where this one stopped."
+EPILOG = "Exit status: 0 every submission has a row, 1 not, 2 wrong use or a sandbox that cannot be built here."
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m autograder", description="The grader of Under the Hood.")
+    made = argparse.ArgumentParser(
+        prog="python -m autograder", description="The grader of Under the Hood.", epilog=EPILOG
+    )
     commands = made.add_subparsers(dest="command", required=True)
     one = commands.add_parser("grade", help="grade a batch of submissions of one chapter")
     one.add_argument("chapter", help=", ".join(chapters()))
@@ -28,8 +36,31 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, help="of the hidden cases; by default the one of the last run")
     one.add_argument("--database", help="another gradebook, as a database URL that nbgrader takes")
     one.add_argument("--trust-submissions", action="store_true", help="run the submissions without any sandbox")
+    one.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        type=limit,
+        metavar="NAME=NUMBER",
+        help="what a submission may use, e.g. cell_seconds=60 or memory_bytes=4e9 (may be repeated); the names and "
+        f"defaults: {', '.join(f'{field.name}={field.default:g}' for field in dataclasses.fields(Limits))}",
+    )
     commands.add_parser("selftest", help="prove each wall of the sandbox on this machine")
     return made
+
+
+def limit(text: str) -> tuple[str, float]:
+    """Name and value of a limit, from "cell_seconds=60"."""
+    name, _, number = text.partition("=")
+    kinds: dict[str, Callable[[float], float]] = {
+        name: type(value) for name, value in dataclasses.asdict(Limits()).items()
+    }
+    if name not in kinds:
+        raise argparse.ArgumentTypeError(f"there is no limit {name!r}; the limits are: {', '.join(kinds)}")
+    value = float(number)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{name} must be a number above zero")
+    return name, kinds[name](value)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -49,16 +80,26 @@ def main(arguments: list[str] | None = None) -> int:
             seed=options.seed,
             trust=options.trust_submissions,
             url=options.database,
+            limits=Limits(**dict(options.limit)),
             progress=progress,
         )
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, Busy) as error:
         print(error, file=sys.stderr)
         return 2
     except SandboxError as error:
         print(f"{error}\nTo grade without a sandbox, say --trust-submissions.", file=sys.stderr)
         return 2
-    except ServerError as error:
-        print(f"{error}\nNothing is lost: the same command goes on where this one stopped.", file=sys.stderr)
+    except (ServerError, Locked, Unprepared) as error:
+        print(f"{error}\n{AGAIN}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"The grader could not read or write: {error}.\n{AGAIN}", file=sys.stderr)
+        return 1
+    except SQLAlchemyError as error:
+        print(f"The gradebook could not be written: {getattr(error, 'orig', error)}.\n{AGAIN}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"Stopped. {AGAIN}", file=sys.stderr)
         return 1
     report(rows, options.out)
     return 0

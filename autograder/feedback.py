@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import html
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 import nbformat
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from nbformat import NotebookNode
+
 from underhood import Exercise, Verdict
 
 _templates = Environment(
@@ -50,7 +51,7 @@ def page(
 
 
 def graded_notebook(
-    notebook: NotebookNode, verdicts: Mapping[str, Verdict], outputs: Mapping[str, str]
+    notebook: NotebookNode, release: NotebookNode, verdicts: Mapping[str, Verdict], outputs: Mapping[str, str]
 ) -> NotebookNode:
     """The notebook as nbgrader's autograde would leave it, with text for outputs.
 
@@ -58,19 +59,22 @@ def graded_notebook(
     ----------
     notebook
         The canonical notebook; not changed.
+    release
+        What it was made from: text in it is the course's own, and shown as it is.
     verdicts
         By exercise: they become the outputs of the check cells.
     outputs
         What the other cells printed, by cell id.
     """
     graded = nbformat.from_dict(notebook)
+    ours = {(cell.cell_type, cell.source) for cell in release.cells}
     for cell in graded.cells:
-        meta = cell.metadata.get("nbgrader", {})
-        if cell.cell_type == "markdown" and not meta.get("locked"):
-            cell.source = _harmless(cell.source)
         if cell.cell_type != "code":
+            if (cell.cell_type, cell.source) not in ours:
+                cell.cell_type, cell.source = "markdown", as_written(cell.source)
             continue
         cell.outputs, cell.execution_count = [], None
+        meta = cell.metadata.get("nbgrader", {})
         name = meta.get("grade_id", "").partition("-")[2].removesuffix("-check")
         if meta.get("grade") and name in verdicts:
             verdict = verdicts[name]
@@ -82,6 +86,11 @@ def graded_notebook(
     return graded
 
 
-def _harmless(markdown: str) -> str:
-    """Markdown in which HTML is text: `<` starts no tag."""
-    return html.escape(markdown, quote=False).replace("&gt;", ">")
+def as_written(text: str) -> str:
+    """Markdown that shows the text letter for letter, in a code block.
+
+    A learner's own Markdown and raw cells could otherwise bring scripts, forms, formulas that link elsewhere, and pictures
+    from other hosts to the page of whoever reads them.
+    """
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return f"{fence}text\n{text}\n{fence}"

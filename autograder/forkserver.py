@@ -23,10 +23,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from . import sandbox
 from .sandbox import Cgroup, Limits, SandboxError
@@ -62,7 +62,7 @@ class ServerError(RuntimeError):
 
 @dataclass(frozen=True)
 class Job:
-    """One submission.
+    """One submission, and what to ask of it.
 
     Parameters
     ----------
@@ -72,11 +72,21 @@ class Job:
         What to ask afterwards: JSON objects for the server's `answer` function.
     seed
         For Python's, NumPy's and PyTorch's random numbers.
+    before
+        What to ask before the first cell, while nothing of the submission has run in the process: the answer can be
+        believed.
+    early
+        Cell id → numbers of the requests that are put right after that cell too.
+    settled
+        Whether the early answer to a request is all that is needed; otherwise the request is put again at the end.
     """
 
     cells: Sequence[tuple[str, str]]
     requests: Sequence[Mapping[str, Any]] = ()
     seed: int = 0
+    before: Mapping[str, Any] | None = None
+    early: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    settled: Callable[[int, Answer], bool] = lambda index, answer: False
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,10 @@ class Result:
         The words of all that went wrong with a process, sorted: "killed", "timeout", …
     reason
         The same as one sentence.
+    before
+        The answer to `Job.before`.
+    early
+        Number of the request → the answer to it right after a cell, where it was put then.
     attempts
         How many children it took.
     peak_memory
@@ -139,9 +153,15 @@ class Result:
     answers: tuple[Answer, ...]
     flags: tuple[str, ...] = ()
     reason: str = ""
+    before: Answer | None = None
+    early: Mapping[int, Answer] = field(default_factory=dict)
     attempts: int = 1
     seconds: float = 0.0
     peak_memory: int = 0
+
+
+class _Died(ServerError):
+    """The warm server ended without a word before it was ready."""
 
 
 class _End(Exception):
@@ -164,6 +184,8 @@ class _Progress:
     skip: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
     answers: dict[int, Answer] = field(default_factory=dict)
+    before: Answer | None = None
+    early: dict[int, Answer] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
     peak: int = 0
 
@@ -225,17 +247,25 @@ class ForkServer:
         """Start the server and prove with one empty child that every wall can be built."""
         with self._lock:
             self._open = True
-            self._start()
-        try:
-            child = self._child()
-            self.exact_memory = child.exact_memory
-            child.close()
-        except _ServerGone:
-            self.close()
-            raise ServerError("the warm server ended right after its start") from None
-        except BaseException:
-            self.close()
-            raise
+        for attempt in range(3):
+            try:
+                with self._lock:
+                    if not self._open:
+                        raise ServerError("the fork server is closed")
+                    self._start()
+                child = self._child()
+                self.exact_memory = child.exact_memory
+                child.close()
+                return
+            except (_Died, _ServerGone):  # somebody killed it, or the machine did for want of memory
+                with self._lock:
+                    self._stop()
+                if attempt == 2:
+                    self.close()
+                    raise ServerError("the warm server ended during its start, three times") from None
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """End the server; its children end with it."""
@@ -257,7 +287,7 @@ class ForkServer:
         command = [sys.executable, "-s", "-m", "autograder.warm", str(theirs.fileno()), json.dumps(settings)]
         environment = {name: "1" for name in THREAD_VARIABLES} | {
             "LANG": "C.UTF-8", "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
-            "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "UNDERHOOD_GRADING": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }  # fmt: skip
         descriptors = [theirs.fileno()]
         passwd = None
@@ -298,6 +328,8 @@ class ForkServer:
             said = errors.read().decode("utf-8", "replace").strip()
             if said.startswith("bwrap:"):
                 raise SandboxError("bubblewrap", said[:2000] + sandbox.remedy())
+            if message is None and not said:
+                raise _Died("the warm server ended without a word before it was ready")
             raise ServerError(f"the warm server did not start: {message.get('error') if message else said[-2000:]}")
         errors.close()
         self._generation += 1
@@ -410,50 +442,31 @@ class ForkServer:
         child = self._child()
         try:
             child.ask({"seed": job.seed}, limits.request_seconds)
+            if job.before is not None and progress.before is None:
+                progress.before, _ = self._put(child, job.before, deadline, "reading the code", progress)
             for id_, source in job.cells:
-                if id_ in progress.skip:
-                    continue
-                # A cell that was interrupted once will be again: not worth the whole wait.
-                seconds = limits.cell_seconds / (10 if id_ in progress.slow else 1)
-                begin = time.monotonic()
-                try:
-                    reply, late = child.ask({"cell": source}, min(seconds, deadline - begin))
-                    outcome = "timeout" if late else "error" if reply["error"] else "ok"
-                    error, message = reply["error"] or ("", "")
-                except _End as end:
-                    self._blame(child, end)
-                    outcome, error, message = end.reason, "", ""
-                    progress.skip.add(id_)
-                if outcome == "timeout":
-                    progress.slow.add(id_)
-                output, truncated = child.output()
-                if id_ not in progress.cells or progress.cells[id_].outcome in ("ok", "error"):
-                    progress.cells[id_] = CellResult(
-                        id_, outcome, error, message, output, truncated, time.monotonic() - begin
-                    )
-                    if outcome not in ("ok", "error"):
-                        progress.events.append((f"cell {id_}", outcome))
-                if id_ in progress.skip or time.monotonic() > deadline:
-                    return False
-            for index, request in enumerate(job.requests):
-                if index in progress.answers:
-                    continue
-                begin = time.monotonic()
-                try:
-                    reply, late = child.ask({"request": dict(request)}, min(limits.request_seconds, deadline - begin))
-                    value, reason, message = reply.get("answer"), "", ""
-                    if late or reply["error"] or value is None:
-                        value, reason = None, "timeout" if late else "error"
-                        message = ": ".join(reply["error"] or ())
-                except _End as end:
-                    self._blame(child, end)
-                    value, reason, message = None, end.reason, ""
-                progress.answers[index] = Answer(value, reason, message, time.monotonic() - begin)
-                if reason not in ("", "error"):
-                    progress.events.append((f"request {index + 1}", reason))
-                    if not late or time.monotonic() > deadline:
+                if id_ not in progress.skip:
+                    self._run_cell(child, id_, source, progress, deadline)
+                    if id_ in progress.skip or time.monotonic() > deadline:
                         return False
-                child.output()
+                for index in job.early.get(id_, ()):
+                    if index not in progress.early:
+                        what = f"request {index + 1}"
+                        progress.early[index], alive = self._put(child, job.requests[index], deadline, what, progress)
+                        # Asking again what used up its time, or ended the process, would cost the others theirs.
+                        if progress.early[index].reason not in ("", "error") or job.settled(
+                            index, progress.early[index]
+                        ):
+                            progress.answers[index] = progress.early[index]
+                        if not alive or time.monotonic() > deadline:
+                            return False
+            for index, request in enumerate(job.requests):
+                if index not in progress.answers:
+                    progress.answers[index], alive = self._put(
+                        child, request, deadline, f"request {index + 1}", progress
+                    )
+                    if not alive or time.monotonic() > deadline:
+                        return False
             return True
         except _End as end:
             self._blame(child, end)
@@ -462,6 +475,46 @@ class ForkServer:
         finally:
             child.close()
             progress.peak = max(progress.peak, child.peak)
+
+    def _run_cell(self, child: _Child, id_: str, source: str, progress: _Progress, deadline: float) -> None:
+        """Run one cell and note what became of it; one that ended its process is left out from now on."""
+        # A cell that was interrupted once will be again: not worth the whole wait.
+        seconds = self.limits.cell_seconds / (10 if id_ in progress.slow else 1)
+        begin = time.monotonic()
+        try:
+            reply, late = child.ask({"cell": source}, min(seconds, deadline - begin))
+            outcome = "timeout" if late else "error" if reply["error"] else "ok"
+            error, message = reply["error"] or ("", "")
+        except _End as end:
+            self._blame(child, end)
+            outcome, error, message = end.reason, "", ""
+            progress.skip.add(id_)
+        if outcome == "timeout":
+            progress.slow.add(id_)
+        output, truncated = child.output()
+        if id_ not in progress.cells or progress.cells[id_].outcome in ("ok", "error"):
+            progress.cells[id_] = CellResult(id_, outcome, error, message, output, truncated, time.monotonic() - begin)
+            if outcome not in ("ok", "error"):
+                progress.events.append((f"cell {id_}", outcome))
+
+    def _put(
+        self, child: _Child, request: Mapping[str, Any], deadline: float, what: str, progress: _Progress
+    ) -> tuple[Answer, bool]:
+        """Put one request; returns the answer, and whether the child still lives."""
+        begin, alive = time.monotonic(), True
+        try:
+            reply, late = child.ask({"request": dict(request)}, min(self.limits.request_seconds, deadline - begin))
+            value, reason, message = reply.get("answer"), "", ""
+            if late or reply["error"] or value is None:
+                value, reason = None, "timeout" if late else "error"
+                message = ": ".join(reply["error"] or ())
+            child.output()  # thrown away: it may hold the inputs of hidden cases
+        except _End as end:
+            self._blame(child, end)
+            value, reason, message, alive = None, end.reason, "", False
+        if reason not in ("", "error"):
+            progress.events.append((what, reason))
+        return Answer(value, reason, message, time.monotonic() - begin), alive
 
     def _blame(self, child: _Child, end: _End) -> None:
         """Pass, unless the child ended because the server did."""
@@ -483,6 +536,8 @@ class ForkServer:
             answers,
             tuple(sorted({reason for _, reason in events})),
             "; ".join(f"{what} {SENTENCES[reason]}" for what, reason in events),
+            progress.before,
+            dict(progress.early),
             attempts,
             time.monotonic() - begin,
             progress.peak,
@@ -498,6 +553,7 @@ class _Child:
         channel.setblocking(False)
         os.set_blocking(output, False)
         self._received = bytearray()
+        self._tokens: set[str] = set()
         self._kept, self._printed, self._printed_now = bytearray(), 0, 0
         self._pid, self._handle = 0, -1
         self._cgroup: Cgroup | None = None
@@ -563,9 +619,8 @@ class _Child:
             The child is over; it has been killed if it was not dead.
         """
         token = secrets.token_hex(8)
+        self._tokens.add(token)
         sending = memoryview(json.dumps({"token": token, **message}).encode() + b"\n")
-        if self._received:
-            self._end("garbage")
         deadline, late, searched = time.monotonic() + seconds, False, 0
         while True:
             self._poll.modify(self._channel, select.POLLIN | (select.POLLOUT if sending else 0))
@@ -591,11 +646,12 @@ class _Child:
             end = self._received.find(b"\n", searched)
             searched = len(self._received)
             if end >= 0:
-                if end + 1 != len(self._received) or sending:
-                    self._end("garbage")
                 reply = _parse(bytes(self._received[:end]))
-                self._received.clear()
-                if reply is None or not _is_reply(reply, token):
+                del self._received[: end + 1]
+                searched = 0
+                if _is_reply(reply, self._tokens) and reply["token"] != token:
+                    continue  # a process that the submission forked said the same once more
+                if not _is_reply(reply, {token}) or sending:
                     self._end("garbage")
                 self._drain()
                 return reply, late
@@ -715,9 +771,15 @@ def _parse(line: bytes) -> dict | None:
     return None
 
 
-def _is_reply(reply: dict | None, token: str) -> bool:
-    """Whether a reply has the form that `warm` gives it, and the token of its question."""
-    if reply is None or reply.get("token") != token or not reply.keys() <= {"token", "error", "answer"}:
+def _is_reply(reply: dict | None, tokens: Set[str]) -> TypeGuard[dict]:
+    """Whether a reply has the form that `warm` gives it, and the token of one of these questions."""
+    token = reply.get("token") if reply else None
+    if (
+        reply is None
+        or type(token) is not str
+        or token not in tokens
+        or not reply.keys() <= {"token", "error", "answer"}
+    ):
         return False
     error = reply.get("error", "")
     good_error = error is None or (type(error) is list and len(error) == 2 and all(type(text) is str for text in error))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import sys
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
-from nbgrader.api import Gradebook
+import nbformat
+from nbgrader.api import Gradebook, MissingEntry
 from nbgrader.apps import NbGraderAPI
-from sqlalchemy.exc import SAWarning
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError, SAWarning
 
 from .build import configuration
+from .chapters import COURSE, SOLUTIONS
 
 
 @contextlib.contextmanager
@@ -26,18 +32,55 @@ def opened(url: str) -> Iterator[Gradebook]:
             book.close()
 
 
-def prepare(url: str, chapter: str) -> None:
-    """Have nbgrader save the chapter's current cells in the gradebook, as releasing the chapter does.
+def prepare(url: str, chapter: str, scratch: Path) -> None:
+    """Have nbgrader save the chapter's current cells in the gradebook, as releasing the chapter does, unless it has them.
 
-    The released notebooks that it writes on the way go to a folder that is thrown away.
+    The released notebooks that it writes on the way go to `scratch`.
+
+    Raises
+    ------
+    Unprepared
+        nbgrader could not.
     """
-    with tempfile.TemporaryDirectory() as scratch:
+    if patiently(lambda: prepared(url, chapter)):
+        return
+
+    def save() -> dict[str, Any]:
         config = configuration()
         config.CourseDirectory.db_url = url
-        config.CourseDirectory.release_directory = scratch
-        result = NbGraderAPI(config=config).generate_assignment(chapter, force=True, create=True)
+        config.CourseDirectory.release_directory = str(scratch / "release")
+        return NbGraderAPI(config=config).generate_assignment(chapter, force=True, create=True)
+
+    result = patiently(save, lambda result: not result["success"] and _locked(str(result)))
     if not result["success"]:
-        raise RuntimeError(f"nbgrader could not save the cells of {chapter} at {url}:\n{result.get('log', '')[-2000:]}")
+        raise Unprepared(f"nbgrader could not save the cells of {chapter} at {url}:\n{result.get('log', '')[-2000:]}")
+
+
+def prepared(url: str, chapter: str) -> bool:
+    """Whether the gradebook holds the chapter's cells as they are now."""
+    address = make_url(url)
+    if address.drivername.startswith("sqlite") and not Path(address.database or "").is_file():
+        return False  # opening it would make it
+    with opened(url) as book:
+        try:
+            for path in sorted((SOLUTIONS / chapter).glob("*.ipynb")):
+                saved = {cell.name: cell.source for cell in book.find_notebook(path.stem, chapter).source_cells}
+                worth = {cell.name: cell.max_score for cell in book.find_notebook(path.stem, chapter).grade_cells}
+                source, released = nbformat.read(path, 4), nbformat.read(COURSE / chapter / path.name, 4)
+                current, points = {}, {}
+                for ours, theirs in ((source, False), (released, True)):
+                    for cell in ours.cells:
+                        meta = cell.metadata.get("nbgrader", {})
+                        # What is saved of an answer cell is the stub, of a check cell the hidden tests too.
+                        if meta and bool(meta.get("solution")) is theirs:
+                            current[meta["grade_id"]] = cell.source
+                        if meta.get("grade"):
+                            points[meta["grade_id"]] = float(meta["points"])
+                if saved != current or worth != points:
+                    return False
+        except MissingEntry:
+            return False
+    return True
 
 
 def write(book: Gradebook, student: str, chapter: str, scores: Mapping[str, float]) -> None:
@@ -45,10 +88,64 @@ def write(book: Gradebook, student: str, chapter: str, scores: Mapping[str, floa
 
     Manual scores and comments stay.
     """
-    book.update_or_create_student(student)
-    submission = book.update_or_create_submission(chapter, student)
-    for notebook in submission.notebooks:
-        for grade in notebook.grades:
-            grade.auto_score = scores.get(grade.name, 0.0)
-            grade.needs_manual_grade = False
-    book.db.commit()
+    patiently(lambda: _write(book, student, chapter, scores))
+
+
+def _write(book: Gradebook, student: str, chapter: str, scores: Mapping[str, float]) -> None:
+    try:
+        book.update_or_create_student(student)
+        submission = book.update_or_create_submission(chapter, student)
+        for notebook in submission.notebooks:
+            for grade in notebook.grades:
+                grade.auto_score = scores.get(grade.name, 0.0)
+                grade.needs_manual_grade = False
+        book.db.commit()
+    except BaseException:
+        book.db.rollback()
+        raise
+
+
+T = TypeVar("T")
+WAIT_SECONDS = 600.0  # for another program, such as the formgrader, to let go of the database
+
+
+class Unprepared(RuntimeError):
+    """nbgrader could not save the chapter's cells."""
+
+
+class Locked(RuntimeError):
+    """Another program held the database for longer than `WAIT_SECONDS`."""
+
+
+def patiently(do: Callable[[], T], locked: Callable[[T], bool] = lambda result: False) -> T:
+    """Do it, and while another program has locked the database say so, wait, and do it again.
+
+    Parameters
+    ----------
+    locked
+        Whether the result says that the database is locked, where no exception does.
+
+    Raises
+    ------
+    Locked
+        After `WAIT_SECONDS`.
+    """
+    end, said = time.monotonic() + WAIT_SECONDS, False
+    while True:
+        try:
+            result = do()
+            if not locked(result):
+                return result
+        except OperationalError as error:
+            if not _locked(str(error)):
+                raise
+        if time.monotonic() > end:
+            raise Locked("The gradebook is still locked by another program. Close the formgrader, then try again.")
+        if not said:
+            print("The gradebook is locked by another program (the formgrader?). Waiting for it.", file=sys.stderr)
+            said = True
+        time.sleep(0.5)
+
+
+def _locked(message: str) -> bool:
+    return "database is locked" in message or "database table is locked" in message

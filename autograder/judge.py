@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
 from underhood import Case, Exercise, Mistake, Verdict
 from underhood.check import look_up
 from underhood.exercise import Seen
@@ -27,13 +29,17 @@ def questions(name: str, seed: int) -> tuple[Case, ...]:
     return tuple(asked(exercise, exercise.cases + hidden))
 
 
+_observing = threading.RLock()  # a probe changes the process's state while it lasts: one at a time
+
+
 @functools.lru_cache(maxsize=512)
 def answers(name: str, seed: int) -> tuple[Seen, ...]:
     """What the reference shows in those cases; for visible ones what the exercise says."""
     exercise, cases = find(name), questions(name, seed)
     visible = len(exercise.cases)
     names = reference.load(exercise.chapter)
-    hidden = observe(exercise, names[name], cases[visible:-1], names)
+    with _observing:
+        hidden = observe(exercise, names[name], cases[visible:-1], names)
     known = right_answers(exercise.cases)
     return (*known, *hidden, known[0])
 
@@ -43,7 +49,8 @@ def errors(name: str, seed: int) -> tuple[tuple[Mistake, tuple[Seen, ...]], ...]
     """What each known mistake shows in those cases."""
     exercise, cases = find(name), questions(name, seed)
     names = reference.load(exercise.chapter)
-    return tuple((m, tuple(observe(exercise, m.fn, cases[:-1], names))) for m in exercise.mistakes)
+    with _observing:
+        return tuple((m, tuple(observe(exercise, m.fn, cases[:-1], names))) for m in exercise.mistakes)
 
 
 def judge(name: str, fn: Any, seed: int = 0, namespace: dict[str, Any] | None = None) -> Verdict:

@@ -6,35 +6,44 @@ stopped, so that each submission is graded once. The run's seed is kept beside i
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import functools
 import hashlib
 import json
+import math
 import os
 import secrets
-import tempfile
-import threading
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from pkgutil import iter_modules
+from typing import Any, BinaryIO
 
 import nbformat
+import numpy as np
 from nbformat import NotebookNode
-from underhood import Exercise, Verdict
+
+from underhood import Case, Exercise, Verdict
+from underhood.exercise import Seen
+from underhood.plain import Foreign
 from underhood.probes import seen_from_json
 from underhood.record import case_to_json
 from underhood.verdict import blank, refused
 
 from . import gradebook, intake, judge
 from .build import write
-from .chapters import COURSE, ROOT, chapters, exercises, known
+from .chapters import COURSE, ROOT, SOLUTIONS, chapters, exercises, known
 from .feedback import graded_notebook, page
-from .forkserver import ForkServer, Job, Result
+from .forkserver import PRELOAD, UNDERHOOD, Answer, ForkServer, Job, Limits, Result
 
 ANSWER = "underhood.remote.answer"
 CLASS = ROOT / "autograder" / "class"
+MAX_ANSWER = 64 << 20  # bytes of one exercise's observations, unpacked
 Progress = Callable[[Iterable, int], Iterable]
 
 
@@ -69,40 +78,73 @@ def releases(chapter: str) -> dict[str, NotebookNode]:
     return {path.stem: nbformat.read(path, 4) for path in sorted((COURSE / chapter).glob("*.ipynb"))}
 
 
-def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> Job:
-    """What the sandbox is asked to do: run the code cells, then put the judge's cases to every exercise."""
-    cells = [
-        (cell.id, cell.source)
-        for notebook in notebooks.values()
-        for cell in notebook.cells
-        if cell.cell_type == "code" and not cell.metadata.get("nbgrader", {}).get("grade")
-    ]
-    return Job(cells=cells, requests=requests(chapter, seed), seed=seed)
+def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple[Job, dict[int, Verdict]]:
+    """What the sandbox is asked to do: run the code cells and put the judge's cases to every exercise.
+
+    Each exercise is asked after where its check cell stands, as the learner saw it, and unless that gave all points once
+    more at the end: a name that was overwritten later, or an answer that was mended later, costs nothing.
+
+    Returns
+    -------
+    Job, dict of int to Verdict
+        The job; and where its run leaves the verdicts on early answers, by number of the exercise.
+    """
+    every = exercises(chapter)
+    numbers = {f"{chapter}-{exercise.name}": number for number, exercise in enumerate(every)}
+    cells: list[tuple[str, str]] = []
+    early: dict[str, list[int]] = {}
+    checked_after = {exercise.name: 0 for exercise in every}
+    for notebook in notebooks.values():
+        for cell in notebook.cells:
+            meta = cell.metadata.get("nbgrader", {})
+            if cell.cell_type == "code" and not meta.get("grade"):
+                cells.append((cell.id, cell.source))
+            number = numbers.get(str(meta.get("grade_id")).removesuffix("-check"))
+            if meta.get("grade") and number is not None and cells:
+                early.setdefault(cells[-1][0], []).append(number)
+                checked_after[every[number].name] = len(cells)
+    answers = {e.name: {"forbids": list(e.forbids), "checked_after": checked_after[e.name]} for e in every if e.forbids}
+    judged: dict[int, Verdict] = {}
+
+    def settled(number: int, answer: Answer) -> bool:
+        judged[number] = _verdict(every[number], answer.value, answer.reason, seed)
+        return judged[number].points == judged[number].max_points
+
+    before = {"cells": [source for _, source in cells], "answers": answers} if answers else None
+    return Job(cells, requests(chapter, seed), seed, before, early, settled), judged
 
 
-def requests(chapter: str, seed: int) -> list[dict[str, Any]]:
-    """One request an exercise: the cases' inputs, without any answer."""
-    return [
+@functools.lru_cache(maxsize=64)
+def requests(chapter: str, seed: int) -> tuple[dict[str, Any], ...]:
+    """One request an exercise: the cases' inputs, and nothing of their answers."""
+    return tuple(
         {
             "exercise": exercise.name,
-            "cases": [_question(case_to_json(case)) for case in judge.questions(exercise.name, seed)],
+            "forbids": list(exercise.forbids),
+            "cases": [_question(case) for case in judge.questions(exercise.name, seed)],
         }
         for exercise in exercises(chapter)
-    ]
+    )
 
 
-def _question(written: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in written.items() if key not in ("expected", "raises", "about", "part")} | {
-        "about": "", "part": "",
-    }  # fmt: skip
+def _question(case: Case) -> dict[str, Any]:
+    written = case_to_json(case)
+    return {"about": "", "part": "", "args": written["args"], "kwargs": written["kwargs"]}
 
 
-def verdicts(chapter: str, result: Result, seed: int) -> dict[str, Verdict]:
-    """The judge's verdicts on what came back from the sandbox."""
-    return {
-        exercise.name: _verdict(exercise, answer.value, answer.reason, seed)
-        for exercise, answer in zip(exercises(chapter), result.answers, strict=True)
-    }
+def verdicts(chapter: str, result: Result, early: Mapping[int, Verdict], seed: int) -> dict[str, Verdict]:
+    """The judge's verdicts on what came back from the sandbox: of the early and the late answer the better one."""
+    said = result.before.value if result.before and result.before.value else {}
+    found = {}
+    for number, (exercise, answer) in enumerate(zip(exercises(chapter), result.answers, strict=True)):
+        choices = {"early": early[number]} if number in early else {}
+        if number not in early or result.early.get(number) is not answer:
+            choices["late"] = _verdict(exercise, answer.value, answer.reason, seed)
+        for when, verdict in choices.items():
+            if verdict.points and (name := said.get(when, {}).get(exercise.name)):
+                choices[when] = refused(exercise, name[:100])
+        found[exercise.name] = max(reversed(choices.values()), key=lambda verdict: verdict.points)
+    return found
 
 
 def _verdict(exercise: Exercise, value: dict | None, reason: str, seed: int) -> Verdict:
@@ -115,12 +157,37 @@ def _verdict(exercise: Exercise, value: dict | None, reason: str, seed: int) -> 
             return refused(exercise, str(value["forbidden"])[:100], *notes)
         if value.get("seen") is None:
             return blank(exercise, *notes)
-        seen = [seen_from_json(one) for one in value["seen"]]
-        if len(seen) != len(judge.questions(exercise.name, seed)):
+        if len(value["seen"]) != len(judge.questions(exercise.name, seed)):
             raise ValueError("not as many observations as cases")
+        seen, left = [], MAX_ANSWER
+        for one in value["seen"]:
+            left -= unpacked(one)
+            seen.append(
+                seen_from_json(one) if left >= 0 else Seen(value=Foreign("more numbers than an answer may have"))
+            )
         return judge.verdict(exercise, seen, seed, notes)
     except Exception as error:
         return blank(exercise, f"What came back from the sandbox is no observation ({type(error).__name__}).")
+
+
+def unpacked(written: Any) -> int:
+    """Bytes that the arrays in some JSON take once they are unpacked: a few bytes can stand for gigabytes.
+
+    Raises
+    ------
+    ValueError, TypeError, OverflowError
+        An array's shape is none.
+    """
+    total, waiting = 0, [written]
+    while waiting:
+        item = waiting.pop()
+        if type(item) is list:
+            waiting += item
+        elif type(item) is dict:
+            waiting += item.values()
+            if "packed" in item:
+                total += math.prod(int(n) for n in item["shape"]) * np.dtype(item["numbers"]).itemsize
+    return total
 
 
 def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, given: Mapping[str, Any]) -> Graded:
@@ -128,8 +195,9 @@ def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, 
     start = time.monotonic()
     taken = intake.read(found, given["releases"], given["others"])
     if taken.notebooks:
-        result = server.run(job(chapter, taken.notebooks, seed))
-        judged = verdicts(chapter, result, seed)
+        asked, early = job(chapter, taken.notebooks, seed)
+        result = server.run(asked)
+        judged = verdicts(chapter, result, early, seed)
     else:
         result = None
         judged = {exercise.name: blank(exercise) for exercise in exercises(chapter)}
@@ -146,15 +214,16 @@ def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, 
         reason=reason,
         seconds=round(time.monotonic() - start, 3),
         seed=seed,
-        digest=digest(found),
+        digest=digest(found, given["course"]),
     )
     by_name = {exercise.name: exercise for exercise in exercises(chapter)}
     outputs = {cell.id: cell.output for cell in result.cells} if result else {}
     pages, notebooks = {}, {}
-    for stem, notebook in (taken.notebooks or {stem: None for stem in given["releases"]}).items():
+    for stem in taken.notebooks or given["releases"]:
+        notebook = taken.notebooks.get(stem)
         pages[stem] = page(found.student, chapter, by_name, judged, _answers(chapter, notebook), reason, seed)
         if notebook is not None:
-            notebooks[stem] = graded_notebook(notebook, judged, outputs)
+            notebooks[stem] = graded_notebook(notebook, given["releases"][stem], judged, outputs)
     return Graded(row, pages, notebooks)
 
 
@@ -168,14 +237,24 @@ def _answers(chapter: str, notebook: NotebookNode | None) -> dict[str, str]:
     return found
 
 
-def digest(found: intake.Found) -> str:
-    """A hash of the submission's bytes, and of the course that it is judged by."""
-    value = hashlib.sha256(found.student.encode("utf-8", "replace"))
+def digest(found: intake.Found, course: str) -> str:
+    """A hash of the submission's bytes, and of the course that it is judged by (`course_digest`)."""
+    value = hashlib.sha256(course.encode() + found.student.encode("utf-8", "replace"))
     for path in found.paths:
         try:
-            value.update(path.read_bytes())
-        except OSError as error:
+            value.update(intake.slurp(path))
+        except intake.Unreadable as error:
             value.update(str(error).encode())
+    return value.hexdigest()
+
+
+def course_digest(chapter: str) -> str:
+    """A hash of what decides the chapter's scores: the release, the exercises, the helper package and the grader."""
+    value = hashlib.sha256()
+    places = (COURSE / chapter, SOLUTIONS / chapter, COURSE / "underhood", ROOT / "autograder")
+    for path in sorted(path for place in places for pattern in ("*.py", "*.ipynb") for path in place.rglob(pattern)):
+        if not path.is_relative_to(CLASS):
+            value.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return value.hexdigest()
 
 
@@ -192,6 +271,7 @@ def grade(
     seed: int | None = None,
     trust: bool = False,
     url: str | None = None,
+    limits: Limits | None = None,
     progress: Progress = lambda rows, total: rows,
 ) -> list[Row]:
     """Grade a batch of submissions of one chapter.
@@ -212,6 +292,8 @@ def grade(
         Run without any sandbox. For submissions that are trusted.
     url
         Another database than `out`/gradebook.db.
+    limits
+        What a submission may use.
     progress
         Wraps the iteration over finished submissions; gets their number too.
 
@@ -228,20 +310,71 @@ def grade(
         Unknown chapter, missing folder, no submission found.
     """
     known(chapter)
-    given: dict[str, Any] = {
-        "releases": releases(chapter),
-        "others": {other: list(releases(other).values()) for other in chapters() if other != chapter},
-    }
-    wanted = set(students)
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch:  # where notebooks out of zips lie
-        found = intake.find(submissions, chapter, list(given["releases"]), Path(scratch))
+    with alone(out) as scratch:  # where notebooks out of zips lie
+        given: dict[str, Any] = {
+            "releases": releases(chapter),
+            "others": {other: list(releases(other).values()) for other in chapters() if other != chapter},
+            "course": course_digest(chapter),
+            "scratch": scratch,
+        }
+        wanted = set(students)
+        found = intake.find(submissions, chapter, list(given["releases"]), scratch)
         found = [f for f in found if not wanted or f.student in wanted]
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")
         run = Run(chapter, out, _seed(chapter, out, seed), url or f"sqlite:///{out.resolve()}/gradebook.db")
-        with ForkServer(answer=ANSWER, walls=not trust) as server:
-            return run.batch(found, given, server, jobs, progress)
+        return run.batch(found, given, ForkServer(preload(chapter), limits, ANSWER, walls=not trust), jobs, progress)
+
+
+class Busy(RuntimeError):
+    """Another run writes into the same folder."""
+
+
+@contextlib.contextmanager
+def alone(out: Path) -> Iterator[Path]:
+    """Hold `out` against other runs; gives a folder for temporary files, which an earlier run may have left behind.
+
+    Raises
+    ------
+    Busy
+        Another run holds it.
+    """
+    with (out / ".running").open("ab") as lock:
+        try:
+            hold(lock)
+        except OSError:
+            raise Busy(
+                f"Another run is grading into {out}. Wait for its end, or give this one another --out."
+            ) from None
+        scratch = out / ".scratch"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            (out / ".running").unlink(missing_ok=True)
+
+
+def hold(lock: BinaryIO) -> None:
+    """Lock an open file for this process; the system lets go of it when the process ends, however it ends."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def preload(chapter: str) -> list[str]:
+    """What the warm server imports: the libraries, and the chapter's probes and builders."""
+    topic = chapter.partition("_")[2]
+    names = [(kind, m.name) for kind in ("probes", "builders") for m in iter_modules([str(UNDERHOOD / kind)])]
+    fitting = [f"underhood.{kind}.{name}" for kind, name in names if name == "general" or topic.startswith(name)]
+    return [*PRELOAD, *fitting]
 
 
 def _seed(chapter: str, out: Path, seed: int | None) -> int:
@@ -270,28 +403,36 @@ class Run:
     ) -> list[Row]:
         """Grade what the journal does not hold yet; returns every row."""
         done = self.journaled()
-        todo = [f for f in found if digest(f) not in done]
-        rows = {f.student: done[digest(f)] for f in found if digest(f) in done}
-        preparing = threading.Thread(target=self._warm)
-        preparing.start()
-        gradebook.prepare(self.url, self.chapter)
-        preparing.join()
-        with ThreadPoolExecutor(jobs) as pool, gradebook.opened(self.url) as book, self.journal.open("ab") as journal:
-            futures = [pool.submit(grade_one, self.chapter, f, server, self.seed, given) for f in todo]
-            try:
-                for graded in progress(_finished(futures), len(futures)):
-                    self._keep(graded, book, journal)
-                    rows[graded.row.student] = graded.row
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
+        digests = {f.student: digest(f, given["course"]) for f in found}
+        todo = [f for f in found if digests[f.student] not in done]
+        rows = {f.student: done[digests[f.student]] for f in found if digests[f.student] in done}
+        if todo:
+            with contextlib.ExitStack() as stack:
+                # While the server imports its libraries, the gradebook and the judge are made ready here.
+                starter = stack.enter_context(ThreadPoolExecutor(1))
+                started = starter.submit(server.start)
+                stack.callback(server.close)
+                gradebook.prepare(self.url, self.chapter, given["scratch"])
+                for exercise in exercises(self.chapter):
+                    judge.answers(exercise.name, self.seed)
+                    judge.errors(exercise.name, self.seed)
+                started.result()
+                book = stack.enter_context(gradebook.opened(self.url))
+                journal = stack.enter_context(self.journal.open("ab"))
+                pool = ThreadPoolExecutor(jobs)
+                futures = [pool.submit(grade_one, self.chapter, f, server, self.seed, given) for f in todo]
+                try:
+                    for graded in progress(_finished(futures), len(futures)):
+                        self._keep(graded, book, journal)
+                        rows[graded.row.student] = graded.row
+                finally:
+                    for future in futures:
+                        future.cancel()
+                    server.close()  # or what is being graded would have to come to its end
+                    pool.shutdown()
         kept = [rows[f.student] for f in found]
         self._close(kept)
         return kept
-
-    def _warm(self) -> None:
-        for exercise in exercises(self.chapter):
-            judge.answers(exercise.name, self.seed)
 
     def journaled(self) -> dict[str, Row]:
         """The rows of an earlier run that did not get to its end, by digest; a line cut short by its end is no row."""

@@ -20,7 +20,7 @@ from autograder.forkserver import ForkServer, Job, Limits, ServerError
 
 ANSWERS = Path(__file__).with_name("sandbox_answers.py")
 LIMITS = Limits(
-    cell_seconds=2, request_seconds=2, grace_seconds=0.3, job_seconds=20, memory_bytes=300 << 20, output_bytes=300 << 20,
+    cell_seconds=4, request_seconds=4, grace_seconds=0.3, job_seconds=20, memory_bytes=300 << 20, output_bytes=300 << 20,
     reply_bytes=1 << 20, retries=3,
 )  # fmt: skip
 HONEST = ("honest", "def double(x):\n    return 2 * x")
@@ -179,7 +179,7 @@ def test_an_interrupted_cell_keeps_what_it_had_defined(server):
     assert outcomes(result) == ["ok", "timeout"]
     assert result.answers[0].value == {"value": 1.5}
     assert (result.attempts, result.flags) == (1, ("timeout",))
-    assert 1.9 < result.cells[1].seconds < 3
+    assert 0 <= result.cells[1].seconds - LIMITS.cell_seconds < 3
 
 
 def test_output_is_cut_in_bytes_and_belongs_to_its_cell(server):
@@ -250,15 +250,15 @@ def test_lines_that_are_no_json_objects_are_none_and_raise_nothing():
             line[rng.randrange(len(line))] = rng.randrange(256)
         reply = forkserver._parse(bytes(line))
         assert reply is None or type(reply) is dict
-        assert forkserver._is_reply(reply, "t") in (True, False)
+        assert forkserver._is_reply(reply, {"t"}) in (True, False)
 
 
 def test_replies_of_another_form_are_refused():
     good = {"token": "t", "error": None}
-    assert forkserver._is_reply(good, "t")
+    assert forkserver._is_reply(good, {"t"})
     for bad in ({"token": "u"}, {"error": "text"}, {"error": ["one"]}, {"error": [1, 2]}, {"answer": 1}, {"points": 3}):
-        assert not forkserver._is_reply(good | bad, "t")
-    assert not forkserver._is_reply({}, "t")
+        assert not forkserver._is_reply(good | bad, {"t"})
+    assert not forkserver._is_reply({}, {"t"})
 
 
 def test_the_seed_makes_a_regrade_repeat(server):

@@ -1,7 +1,13 @@
 """Callables that would do an exercise in one call: found in the source, and trapped while a probe runs.
 
 A pattern is a dotted name, its last word may hold `*`: "torch.norm", "Tensor.norm", "F.max_pool*", "torch.linalg.*".
-"import torch" forbids the whole module inside the function.
+"import torch" forbids the whole module inside the function. What torch.linalg has under a name of NumPy's or SciPy's is
+forbidden there as well.
+
+A trap holds whatever name a forbidden callable is reached by: all modules' names for it, the names in the learner's
+code, the function's own code and a class's own methods are trapped, and in the grader PyTorch's operators are watched
+where they are dispatched, so that `torch.ops` and `torch._C` are no way around. All of this is in the learner's own
+process: code that takes the traps apart gets through, and is seen by who reads it.
 """
 
 from __future__ import annotations
@@ -12,9 +18,11 @@ import fnmatch
 import functools
 import importlib
 import inspect
+import re
+import sys
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 SHORT = {"F": "torch.nn.functional", "nn": "torch.nn", "np": "numpy", "Tensor": "torch.Tensor"}
@@ -42,18 +50,66 @@ def in_source(source: str, forbids: tuple[str, ...], aliases: Mapping[str, str])
     """
     try:
         tree = ast.parse(textwrap.dedent(source))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
+    return _in_nodes([tree], forbids, aliases)
+
+
+def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str:
+    """The first forbidden name that a notebook's definition of `name` mentions, or one of the functions that it uses.
+
+    Parameters
+    ----------
+    sources
+        The code cells in order. What is no Python (a cell with an error) is passed over.
+    """
+    if not forbids:
+        return ""
+    defined: dict[str, ast.AST] = {}
+    imports: list[ast.AST] = []
+    for source in sources:
+        lines = source.split("\n")
+        lines = [re.sub(r"\S.*", "pass", line) if line.lstrip().startswith(("%", "!")) else line for line in lines]
+        try:
+            tree = ast.parse("\n".join(lines))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        imports += [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                defined[node.name] = node
+            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name | ast.Lambda):
+                defined |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
+    reached: dict[str, ast.AST] = {}
+    waiting = [name]
+    while waiting:
+        key = waiting.pop()
+        if key in defined and key not in reached:
+            reached[key] = defined[key]
+            waiting += sorted(_free(defined[key]))
+    return _in_nodes([*imports, *reached.values()], forbids, {})
+
+
+def _free(node: ast.AST) -> set[str]:
+    """Names that the code reads and does not bind itself."""
+    names = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+    bound = {inner.id for inner in names if not isinstance(inner.ctx, ast.Load)}
+    bound |= {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
+    return {inner.id for inner in names} - bound
+
+
+def _in_nodes(nodes: Sequence[ast.AST], forbids: tuple[str, ...], aliases: Mapping[str, str]) -> str:
+    everything = [inner for node in nodes for inner in ast.walk(node)]
     known = dict(SHORT) | dict(aliases)
-    for node in ast.walk(tree):
+    for node in everything:
         if isinstance(node, ast.Import):
             known |= {
                 a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
             }
         elif isinstance(node, ast.ImportFrom) and node.module:
             known |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
-    patterns = [full_name(p) for p in forbids]
-    for node in ast.walk(tree):
+    patterns = _patterns(forbids)
+    for node in everything:
         if not isinstance(node, ast.Attribute | ast.Name):
             continue
         name = _dotted(node, known)
@@ -118,32 +174,52 @@ def traps(forbids: tuple[str, ...], names: dict[str, Any]) -> Iterator[None]:
         yield
         return
     undo: list[tuple[Any, str, Any]] = []
-    try:
-        for pattern in forbids:
-            for owner, attribute, name in _targets(full_name(pattern)):
-                undo.append((owner, attribute, getattr(owner, attribute)))
-                setattr(owner, attribute, _trap(name))
-        originals = {id(value): attribute for _, attribute, value in undo}
+    with contextlib.ExitStack() as stack:
+        stack.callback(_put_back, undo)
+        originals: dict[int, str] = {}
+        for pattern in _patterns(forbids):
+            for owner, attribute, name in _targets(pattern):
+                value = getattr(owner, attribute)
+                originals.setdefault(id(value), name)
+                undo.append((owner, attribute, value))
+                setattr(owner, attribute, _trap_code(name) if attribute == "__code__" else _trap(name))
         modules = tuple(p.removeprefix("import ") for p in forbids if p.startswith("import "))
         for key, value in list(names.items()):
             whole = isinstance(value, types.ModuleType) and value.__name__.split(".")[0] in modules
             if whole or id(value) in originals:
                 undo.append((names, key, value))
                 names[key] = _Module(value.__name__) if whole else _trap(originals[id(value)])
+        # PyTorch's dispatch modes import torch._dynamo, which takes seconds: they are for the grader, which has it warm.
+        if "torch._dynamo" in sys.modules and (operators := _operators(forbids)):
+            stack.enter_context(_watching(operators))
         yield
-    finally:
-        for owner, attribute, value in reversed(undo):
-            if owner is names:
-                names[attribute] = value
-            else:
-                setattr(owner, attribute, value)
 
 
+def _put_back(undo: list[tuple[Any, str, Any]]) -> None:
+    for owner, attribute, value in reversed(undo):
+        if type(owner) is dict:
+            owner[attribute] = value
+        else:
+            setattr(owner, attribute, value)
+
+
+@functools.cache
 def _trap(name: str) -> Any:
     def forbidden(*args: Any, **kwargs: Any) -> Any:
         raise ForbiddenCall(name)
 
     return forbidden
+
+
+@functools.cache
+def _trap_code(name: str) -> types.CodeType:
+    """Code for a function of another module: it cannot use the names of this one."""
+    source = (
+        f"def forbidden(*args, **kwargs):\n    from {__name__} import ForbiddenCall\n    raise ForbiddenCall({name!r})"
+    )
+    scope: dict[str, Any] = {}
+    exec(source, scope)
+    return scope["forbidden"].__code__
 
 
 class _Module:
@@ -156,9 +232,93 @@ class _Module:
         raise ForbiddenCall(object.__getattribute__(self, "_name"))
 
 
-@functools.cache
+def _patterns(forbids: tuple[str, ...]) -> list[str]:
+    """The patterns written out, and those of the same functions in NumPy and SciPy."""
+    patterns = [full_name(pattern) for pattern in forbids]
+    linear = [pattern.removeprefix("torch.") for pattern in patterns if pattern.startswith("torch.linalg.")]
+    return patterns + [f"{package}.{rest}" for package in ("numpy", "scipy") for rest in linear]
+
+
 def _targets(pattern: str) -> tuple[tuple[Any, str, str], ...]:
-    """Owner, attribute and full name of each callable that the pattern means."""
+    """Owner, attribute and full name of everything to trap for the pattern; nothing is imported for SciPy's sake."""
+    if pattern.startswith("scipy.") and pattern.rpartition(".")[0] not in sys.modules:
+        return ()
+    return _places(pattern)
+
+
+@functools.cache
+def _places(pattern: str) -> tuple[tuple[Any, str, str], ...]:
+    direct = _named(pattern)
+    places = list(direct)
+    deep: dict[int, str] = {}
+    for owner, attribute, name in direct:
+        value = getattr(owner, attribute)
+        # torch.autograd.no_grad is torch.no_grad, and torch.autograd.cast is typing's: a `*` does not mean those.
+        main = sys.modules[name.split(".")[0]]
+        label = getattr(value, "__name__", "")
+        home = owner.__name__ if isinstance(owner, types.ModuleType) else str(getattr(owner, "__module__", None))
+        if not f"{getattr(value, '__module__', None)}.".startswith(f"{home}."):
+            continue
+        if getattr(main, label, None) is value and not fnmatch.fnmatchcase(f"{main.__name__}.{label}", pattern):
+            continue
+        deep[id(value)] = name
+        if isinstance(value, types.FunctionType) and not value.__code__.co_freevars:
+            places.append((value, "__code__", name))
+        elif isinstance(value, type):
+            own = {k for k, v in vars(value).items() if isinstance(v, types.FunctionType)}
+            own = {k for k in own if not k.startswith("__")} | own & {"__init__", "__new__", "__call__"}
+            places += [(value, method, name) for method in sorted(own)]
+    for module in [m for key, m in list(sys.modules.items()) if key.split(".")[0] in ("torch", "numpy", "scipy")]:
+        if isinstance(module, types.ModuleType):
+            places += [(module, key, deep[id(v)]) for key, v in list(vars(module).items()) if id(v) in deep]
+    return tuple({(id(owner), attribute): (owner, attribute, name) for owner, attribute, name in places}.values())
+
+
+OPERATORS = {"torch": "", "torch.Tensor": "", "torch.nn.functional": "", "torch.linalg": "linalg_"}  # prefixes in aten
+
+
+@functools.cache
+def _operators(forbids: tuple[str, ...]) -> dict[str, str]:
+    """The names of PyTorch's operators that the patterns mean: {"aten::linalg_vector_norm": "torch.linalg.*"}."""
+    torch = sys.modules["torch"]
+    names = {name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    found: dict[str, str] = {}
+    for pattern in _patterns(forbids):
+        path, _, last = pattern.rpartition(".")
+        if path in OPERATORS:
+            wanted = OPERATORS[path] + last
+            meant = fnmatch.filter(names, f"aten::{wanted}")
+            if path != "torch.Tensor":
+                meant += fnmatch.filter(names, f"aten::_{wanted}")
+            found |= dict.fromkeys(meant, pattern)
+    return found
+
+
+def _watching(operators: Mapping[str, str]) -> contextlib.AbstractContextManager:
+    """While this lasts, running one of PyTorch's operators by any of its names raises `ForbiddenCall`."""
+    return _watch_class()(operators)
+
+
+@functools.cache
+def _watch_class() -> type:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __init__(self, operators: Mapping[str, str]) -> None:
+            super().__init__()
+            self.operators = operators
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            name = self.operators.get(func._schema.name)
+            if name is not None:
+                raise ForbiddenCall(name)
+            return func(*args, **(kwargs or {}))
+
+    return Watch
+
+
+def _named(pattern: str) -> tuple[tuple[Any, str, str], ...]:
+    """Owner, attribute and full name of each callable that the pattern names."""
     if pattern.startswith("import "):
         return ()
     path, _, last = pattern.rpartition(".")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .check import find, look_up
-from .forbid import in_object
+from .forbid import in_cells, in_object
 from .probes import observe, seen_to_json
 from .record import case_from_json
 
@@ -16,19 +18,24 @@ def answer(request: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]
     Parameters
     ----------
     request
-        `{"exercise": name, "cases": [case as JSON, without its answer]}`.
+        `{"exercise": name, "forbids": […], "cases": [case as JSON, without its answer]}`, or before the first cell
+        `{"cells": [source, …], "answers": {exercise: {"forbids": […], "checked_after": number of cells}}}`.
     namespace
-        The notebook's names after its last cell.
+        The notebook's names at this moment.
 
     Returns
     -------
     dict
         `notes` on how the object was found, `forbidden` (the name of a forbidden callable in its source, or ""), and
-        `seen`, one observation a case, or None where there is nothing to judge.
+        `seen`, one observation a case, or None where there is nothing to judge. For cells: see `scan`.
     """
+    if "cells" in request:
+        return scan(request["cells"], request["answers"])
     exercise = find(request["exercise"])
     if exercise is None:
         raise ValueError(f"there is no exercise {request['exercise']!r}")
+    # What is forbidden is the grader's to say: the record in this process may have been changed.
+    exercise = replace(exercise, forbids=tuple(request["forbids"]))
     obj, notes, stop = look_up(exercise, namespace)
     if stop:
         return {"notes": notes, "forbidden": "", "seen": None}
@@ -36,3 +43,21 @@ def answer(request: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]
         return {"notes": notes, "forbidden": name, "seen": None}
     seen = observe(exercise, obj, [case_from_json(case) for case in request["cases"]], namespace)
     return {"notes": notes, "forbidden": "", "seen": [seen_to_json(one) for one in seen]}
+
+
+def scan(cells: Sequence[str], answers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Read the code without running it, before any of it ran in this process.
+
+    Returns
+    -------
+    dict
+        `early` and `late`: exercise → the forbidden name that its answer mentions, as the answer stands at its check
+        cell and at the notebook's end.
+    """
+    found: dict[str, dict[str, str]] = {"early": {}, "late": {}}
+    for exercise, given in answers.items():
+        forbids = tuple(given["forbids"])
+        for when, count in (("early", given["checked_after"]), ("late", len(cells))):
+            if name := in_cells(cells[:count], exercise, forbids):
+                found[when][exercise] = name
+    return found
