@@ -5,6 +5,8 @@
 #   make test, test-fast    every test; without the slow ones
 #   make course             notebooks and record from the text sources
 #   make sample-class       a made-up class of twelve:  make sample-class grade CHAPTER=01_basics
+#   make release            the learners' zip, in dist/
+#   make test-versions      the course on the versions of Colab and Binder, and on other Pythons (outside `make test`)
 #   make bench              the measurements behind every number in the documentation
 
 PYTHON ?= python3
@@ -15,9 +17,11 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 WHEELS := $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu)
+# JupyterLab asks nobody about news and updates: nothing leaves the machine.
+QUIET := mkdir -p $(VENV)/share/jupyter/lab/settings && echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > $(VENV)/share/jupyter/lab/settings/overrides.json
 FAILED := { echo "The packages could not be installed: the lines above say why. Next step: check the network, then run make again; it goes on where it stopped."; exit 1; }
 
-.PHONY: start test test-fast course grade sample-class bench clean
+.PHONY: start test test-fast test-versions course grade sample-class bench release clean
 
 start: $(VENV)/.lab
 	@echo "Starting JupyterLab on chapter 1. Stop it with Ctrl-C."
@@ -30,6 +34,9 @@ test: $(VENV)/.test
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not slow"
 
+test-versions: $(VENV)/.python
+	$(BIN)/python tests/versions.py
+
 course: $(VENV)/.test
 	$(BIN)/python -m autograder.build
 
@@ -38,6 +45,9 @@ sample-class: $(VENV)/.lab
 
 grade: $(VENV)/.lab
 	$(BIN)/python -m autograder grade $(CHAPTER) $(if $(TRUST),--trust-submissions)
+
+release: $(VENV)/.test
+	$(BIN)/python -m autograder.package
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
@@ -55,9 +65,11 @@ $(VENV)/.python:
 $(VENV)/.lab: $(VENV)/.python requirements.txt pyproject.toml
 	@echo "Installing what the course needs (a few minutes; PyTorch is the largest part)."
 	@$(PIP) -r requirements.txt --editable . $(WHEELS) || $(FAILED)
+	@$(QUIET)
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python requirements.txt pyproject.toml constraints.txt
 	@echo "Installing what the course and its tests need, in the pinned versions (a few minutes; PyTorch is the largest part)."
 	@$(PIP) --constraint constraints.txt --editable '.[test]' $(WHEELS) || $(FAILED)
+	@$(QUIET)
 	@touch $@ $(VENV)/.lab
