@@ -602,7 +602,8 @@ if ready("graph_summary"):
 #
 # A gradient can be wrong and training still limps along. Differences find out: move one element a little to both sides, and see
 # how much f changes. This **central difference** has an error of about h²/6 · f‴; a one-sided one has h/2 · f″. Take h too small, and the rounding
-# errors of f, divided by 2h, take over.
+# errors of f, divided by 2h, take over. And stay away from kinks: what autograd returns there is a convention, and conventions change
+# (`clamp` at its bounds gives 1 in torch 2.11 and 0 in 2.14).
 #
 # ### **Exercise 2.5 · a gradient without autograd** — *medium · 20 min · 8 points · uses 2.2*
 #
