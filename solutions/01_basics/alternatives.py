@@ -267,7 +267,7 @@ def standardize_by_columns(train, other):
     for t, o in zip(train.T, other.T, strict=True):
         mean = t.mean()
         spread = ((t - mean) ** 2).mean().sqrt()
-        spread = spread if spread > 0 else torch.ones_like(spread)
+        spread = spread if len(set(t.tolist())) > 1 else torch.ones_like(spread)
         columns.append(((t - mean) / spread, (o - mean) / spread))
     return torch.stack([a for a, _ in columns], dim=1), torch.stack([b for _, b in columns], dim=1)
 
@@ -276,7 +276,7 @@ def standardize_by_moments(train, other):
     if train.shape[-1] != other.shape[-1]:
         raise ValueError("columns differ")
     variance, mean = torch.var_mean(train, dim=0, unbiased=False, keepdim=True)
-    variance = variance.masked_fill(variance == 0, 1)
+    variance = variance.masked_fill(train.amin(0) == train.amax(0), 1)
     return (train - mean) * variance.rsqrt(), (other - mean) * variance.rsqrt()
 
 

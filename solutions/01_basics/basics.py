@@ -30,10 +30,11 @@
 # - turn scores into labels, pictures into batches, tables into comparable columns.
 #
 # **You need** Python: functions, lists, loops. A little numpy helps. **It takes** about 150 minutes: ten exercises
-# worth 43 points, and short demonstrations between them. Run a cell with Shift+Enter.
+# worth 43 points. Run a cell with Shift+Enter.
 #
 # Each exercise has a cell to write in and a check below it. The check shows what you got and what was expected, and
-# often why. Run it as often as you like.
+# often why, and gives one point for each part. Run it as often as you like. It hides what your function prints: to see
+# that, call it under *Try your own inputs here*.
 
 # %%
 import sys
@@ -94,7 +95,7 @@ print(x)
 # %% [markdown]
 # ### **Exercise 1.1 · patterns without a loop** — *easy · 10 min · 5 points*
 #
-# Make four integer tensors with `arange`, `eye`, `full`, `reshape` and arithmetic, without a loop.
+# Make four integer tensors. Try it without a loop: with `arange`, `eye`, `full`, `reshape` and arithmetic.
 #
 # For n = 3 and m = 2:
 #
@@ -105,7 +106,7 @@ print(x)
 
 # %% nbgrader={"grade": false, "grade_id": "01_basics-tensor_patterns", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def tensor_patterns(n: int, m: int) -> dict[str, Tensor]:
-    """Four integer tensors, made without a loop.
+    """Four integer tensors; try to make them without a loop.
 
     Parameters
     ----------
@@ -151,8 +152,7 @@ check("tensor_patterns", hidden=True)
 # %% [markdown]
 # <details><summary>Hint 1 · nudge</summary>
 #
-# How many numbers does each tensor hold, and what is the rule for the k-th of them? `arange` counts, arithmetic does
-# the rest.
+# How many numbers does each tensor hold, and what is the rule for the k-th of them?
 #
 # </details>
 #
@@ -194,7 +194,8 @@ print(x.max(dim=1))  # values, and where they stand; with ties, at any of the pl
 # ### **Exercise 1.2 · the length of every row** — *easy · 8 min · 4 points*
 #
 # The **Euclidean norm** of a row is its length: the square root of the sum of its squares. For the rows (3, 4) and (-5,
-# 12) the answer is (5, 13), because 9 + 16 = 25 and 25 + 144 = 169. Write it without `torch.norm` and its relatives.
+# 12) the answer is (5, 13), because 9 + 16 = 25 and 25 + 144 = 169. The check refuses `torch.norm`,
+# `torch.linalg` and `F.normalize`.
 
 # %% nbgrader={"grade": false, "grade_id": "01_basics-row_norms", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def row_norms(x: Tensor) -> Tensor:
@@ -326,7 +327,7 @@ check("sum_above_mean", hidden=True)
 #
 # <details><summary>Hint 3 · almost code</summary>
 #
-# `x[x > x.mean()].sum().item()` and `(x != 0).sum().item()`. An empty tensor has `x.numel() == 0`.
+# `x[x > …].sum().item()`, and `.sum().item()` of a second mask. An empty tensor has `x.numel() == 0`.
 #
 # </details>
 
@@ -358,8 +359,8 @@ print(turned.stride(), turned.is_contiguous(), turned.contiguous().stride())
 # copies. **Contiguous** means that the memory lies in reading order; **strides** say how many numbers to skip for one
 # step along each axis.
 #
-# numpy takes part in this. `torch.from_numpy(a)` and `t.numpy()` share memory with the original; `torch.tensor(a)` and
-# `t.clone()` copy. Below, a training loop saves its weights three times. What is in `history`?
+# `torch.from_numpy(a)` and `t.numpy()` share memory with the original; `torch.tensor(a)` and `t.clone()` copy. Below, a
+# training loop saves its weights three times. What is in `history`?
 
 # %%
 a = np.arange(3.0)
@@ -518,14 +519,13 @@ plots.show_weights_on_axes(x.topk(4, dim=1).values[0], WEIGHTS)
 # On one row of shape (1, 4) both are dim 1, so the example could not show it. The answers online say that a batch axis
 # is missing. It is not: the function already takes a batch of rows.
 #
-# Three numbers are in play for this input. Ranking down the columns with weights that follow gives [9.6, 10.6, 11.6,
-# 12.6], which the author wanted. Ranking the last axis gives [2.4, 6.4, 10.4, 14.4], which you write next. The public
-# function gives neither.
+# Ranking down the columns with weights that follow gives [9.6, 10.6, 11.6, 12.6], which the author wanted. Ranking the
+# last axis gives [2.4, 6.4, 10.4, 14.4], which you write next. The public function gives neither.
 #
 # ### **Exercise 1.5 · rank, then weigh** — *medium · 10 min · 4 points · uses 1.4*
 #
 # Rank the **last** axis, whatever comes before it, and weigh the largest values. (5, 1, 3, 2, 4) with the weights (2,
-# -1) gives 2 · 5 - 1 · 4 = 6. There may be fewer weights than values, and they need not add up to 1.
+# -0.5) gives 2 · 5 - 0.5 · 4 = 8. There may be fewer weights than values, and they need not add up to 1.
 
 # %% nbgrader={"grade": false, "grade_id": "01_basics-ordinal_rank_sum", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def ordinal_rank_sum(x: Tensor, weights: Tensor) -> Tensor:
@@ -549,8 +549,8 @@ def ordinal_rank_sum(x: Tensor, weights: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> ordinal_rank_sum(tensor([[5.0, 1.0, 3.0]]), tensor([2.0, -1.0]))
-    tensor([7.])
+    >>> ordinal_rank_sum(tensor([[5.0, 1.0, 3.0, 2.0, 4.0]]), tensor([2.0, -0.5]))
+    tensor([8.])
     """
     ### BEGIN SOLUTION
     if weights.dim() != 1 or len(weights) > x.shape[-1]:
@@ -569,8 +569,7 @@ check("ordinal_rank_sum", hidden=True)
 # %% [markdown]
 # <details><summary>Hint 1 · nudge</summary>
 #
-# In which axis do the values compete, and in which axis do the weights lie? Make these the same, counted from the
-# right.
+# In which axis do the values compete, and in which do the weights lie?
 #
 # </details>
 #
@@ -603,7 +602,8 @@ if ready("ordinal_rank_sum"):
 #
 # A pooling layer ranks neither rows nor channels. It slides a **window** over each channel: 2 cells high and 2 wide,
 # with a **stride**, the step from one window to the next. `x.unfold(axis, size, step)` cuts windows along one axis, as
-# a view. Cut along the height, then along the width. What shape has `windows`?
+# a view. Cut along the height, then along the width. What shape has `windows`? `F.unfold` makes both cuts at once and
+# lays each window down as a column. How long is a column for 3 channels?
 
 # %%
 x = torch.arange(1.0, 17).reshape(1, 1, 4, 4)
@@ -614,9 +614,12 @@ columns = F.unfold(x.repeat(1, 3, 1, 1), kernel_size=2, stride=2)
 print(columns.shape)  # (N, C · 4, 4): channel after channel, then cells; not (N, 4, C, 4)
 
 # %% [markdown]
+# (1, 1, 2, 2, 2, 2): two rows of two windows, each two by two. A column of `F.unfold` is 12 long: the four cells of
+# channel 0, then those of channels 1 and 2.
+#
 # ### **Exercise 1.6 · a pooling layer that ranks** — *hard · 30 min · 5 points · uses 1.5*
 #
-# Make a layer of it. On the map 1 … 16 with windows of 2, the first window holds 1, 2, 5, 6: 0.6 · 6 + 0.25 · 5 + 0.10
+# On the map 1 … 16 with windows of 2, the first window holds 1, 2, 5, 6: 0.6 · 6 + 0.25 · 5 + 0.10
 # · 2 + 0.05 · 1 = 5.1, and the output is 5.1 7.1 / 13.1 15.1.
 #
 # **Padding** puts a ring of cells around the map. Padded cells never take part: zeros would win in a map of negative
@@ -710,7 +713,7 @@ check("OrdinalPool2d", hidden=True)
 # <details><summary>Hint 3 · almost code</summary>
 #
 # `F.pad(x, (pw, pw, ph, ph), value=-torch.inf)`, then `unfold`, `flatten(-2)`, `topk`. With padding, `real = ranked >
-# -torch.inf`; replace the rest by 0 with `where`, and divide by `(weights * real).sum(-1)`.
+# -torch.inf`; replace the rest by 0 with `where`, and multiply by `weights.sum() / (weights * real).sum(-1)`.
 # `self.register_buffer("weights", weights)`.
 #
 # </details>
@@ -720,8 +723,8 @@ check("OrdinalPool2d", hidden=True)
 
 # %% [markdown]
 # What you have built is a family. With one weight the layer is max pooling, with equal weights average pooling, with
-# all weight on the last rank min pooling. torch has the first two: the next cell compares, down to the last digits,
-# with padding that does not count.
+# all weight on the last rank min pooling. torch has the first two. The next cell compares with padding that does not
+# count: max and min exactly, the average to float32 rounding.
 #
 # Then look at the picture from the top of the chapter, pooled by *your* layer. Which version keeps the bright specks,
 # which the dark ones? The fifth puts its weight on the middle ranks: the **median**. What will it do with single
@@ -756,7 +759,7 @@ if ready("OrdinalPool2d"):
 # Below, compare 0.5 with the logits themselves. How many of the four labels come out right?
 
 # %%
-logits, labels = tensor([0.3, -0.2, 0.8, 0.49]), tensor([1, 0, 1, 1])
+logits, labels = tensor([0.3, -0.2, 0.8, 0.4]), tensor([1, 0, 1, 1])
 print(torch.sigmoid(logits), (torch.sigmoid(logits) > 0.5).int())
 print(torch.sigmoid(tensor([16.0, 17.0])) == 1)  # between 0 and 1 on paper; in float32 it reaches 1 near 16.64
 print(tensor([0.5, 1.5, 2.5]).round())  # halves go to the even neighbor
@@ -767,7 +770,7 @@ plots.show_thresholds(logits, labels)
 #
 # The **accuracy** is the share of right answers. A probability *strictly* above the threshold means 1. The scores (0.5,
 # 0.7) with the labels (0, 1) give 1.0: 0.5 is not above 0.5. Scores and labels come as (N,) or as columns (N, 1), in
-# any combination. You know what a column does to a row.
+# any combination.
 
 # %% nbgrader={"grade": false, "grade_id": "01_basics-binary_accuracy", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def binary_accuracy(scores: Tensor, labels: Tensor, threshold: float = 0.5, from_logits: bool = False) -> float:
@@ -815,8 +818,7 @@ check("binary_accuracy", hidden=True)
 # %% [markdown]
 # <details><summary>Hint 1 · nudge</summary>
 #
-# Three things to settle before you compare: are these probabilities, which shapes do they have, and is there one label
-# for each score?
+# Are these probabilities, which shapes do they have, and is there one label for each score?
 #
 # </details>
 #
@@ -855,6 +857,8 @@ except RuntimeError as error:
     print(error)
 
 # %% [markdown]
+# `permute` does. `reshape` took the first four numbers in memory. A permuted view is not contiguous, so `view` refuses.
+#
 # ### **Exercise 1.8 · pictures for a network** — *medium · 10 min · 4 points*
 #
 # Take a batch of pictures, numpy or torch, and return float32 of shape (N, C, H, W), from 0 to 1, in contiguous memory
@@ -915,8 +919,8 @@ check("to_nchw", hidden=True)
 #
 # <details><summary>Hint 3 · almost code</summary>
 #
-# Check `dtype` and `dim()`, then `batch.permute(0, 3, 1, 2).contiguous() / 255`. Dividing uint8 by a number with `/`
-# gives float32.
+# Check `dtype` and `dim()`, then `batch.permute(0, …).contiguous()`, divided by the largest byte. Dividing uint8 by a
+# number with `/` gives float32.
 #
 # </details>
 
@@ -937,6 +941,8 @@ print(scores[index])
 print(scores[tensor([0, 1, 2]), index])
 
 # %% [markdown]
+# The last one: it reads the pairs (0, 2), (1, 0), (2, 1). The first takes whole columns, the second whole rows.
+#
 # ### **Exercise 1.9 · one score of each row** — *medium · 8 min · 4 points*
 #
 # Return `scores[n, index[n]]` for each row n. For the scores above the answer is (2, 3, 7). Gradients must flow back to
@@ -955,7 +961,7 @@ def pick(scores: Tensor, index: Tensor) -> Tensor:
     Returns
     -------
     Tensor (N,)
-        scores[n, index[n]] for each n; gradients flow back to scores.
+        scores[n, index[n]] for each n, in the dtype of scores; gradients flow back to scores.
 
     Raises
     ------
@@ -995,7 +1001,7 @@ check("pick", hidden=True)
 #
 # <details><summary>Hint 3 · almost code</summary>
 #
-# `scores[torch.arange(len(scores)), index]`, after comparing `index.shape` with `scores.shape[:1]`.
+# `scores[torch.arange(…), index]`, after comparing `index.shape` with the first entry of `scores.shape`.
 #
 # </details>
 
@@ -1008,14 +1014,18 @@ check("pick", hidden=True)
 # One column is an age in years, the next an income. To **standardize** a column, subtract its mean and divide by its
 # standard deviation. Both come from the *training* rows and are used for all others: a test row of its own has no
 # spread, and statistics of test rows would leak into training. torch divides by N - 1 unless you say `correction=0`.
-# How many of the columns below get no numbers at all?
+# How many of the columns below get no numbers at all? And is the deviation of seven times 0.1 zero?
 
 # %%
 train = tensor([[1.0, 10.0, 5.0], [2.0, 20.0, 5.0], [3.0, 60.0, 5.0]])
 print(train.std(dim=0), train.std(dim=0, correction=0), sep="\n")
 print((train - train.mean(dim=0)) / train.std(dim=0))
+print(torch.full((7, 1), 0.1).std(dim=0, correction=0))
 
 # %% [markdown]
+# One: in the column of fives, 0 / 0 is nan. Seven 0.1s have a deviation of 7e-9, not 0, because their mean is rounded.
+# Dividing by that makes 54 million of a new 0.5.
+#
 # ### **Exercise 1.10 · columns on one scale** — *medium · 12 min · 4 points · uses 1.2*
 #
 # Standardize both tables with the mean and the biased deviation of the first. A column of equal values is divided by 1:
@@ -1030,11 +1040,13 @@ def standardize(train: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     ----------
     train : float Tensor (N, D)
     other : float Tensor (M, D)
+        In the dtype of train.
 
     Returns
     -------
     tuple of Tensor (N, D) and Tensor (M, D)
-        The standard deviation is the biased one: divide by N, not N - 1. A column of equal training values is divided by 1.
+        In the dtype of train. The standard deviation is the biased one: divide by N, not N - 1. A column of equal
+        training values is divided by 1.
 
     Raises
     ------
@@ -1065,7 +1077,7 @@ check("standardize", hidden=True)
 # %% [markdown]
 # <details><summary>Hint 1 · nudge</summary>
 #
-# Compute three things from train: a mean, a deviation and a divisor for each column. Then treat both tables alike.
+# From train come a mean, a deviation and a divisor for each column. Then treat both tables alike.
 #
 # </details>
 #
@@ -1121,11 +1133,10 @@ check("standardize", hidden=True)
 # %% [markdown]
 # ## What you can now do
 #
-# - Make tensors of a chosen dtype, and move them to a device.
+# - Make tensors of a chosen dtype.
 # - Say which operations share memory, and which copy.
-# - Apply the rule of broadcasting, and recognize an error of 4 against 16 as two axes that were meant to be one.
-# - Write a layer with buffers, windows, strides and padding, and know max, average and min pooling as special cases of
-#   it.
+# - Apply the rule of broadcasting.
+# - Write a layer with buffers, windows, strides and padding.
 # - Prepare scores, pictures and tables for the next chapters.
 #
 # ## Keep your work

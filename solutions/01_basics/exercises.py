@@ -25,13 +25,13 @@ def random_sizes(rng):
     """Sizes from 2 to 9, the smallest, and sizes that do not exist."""
     n, m = (int(size) for size in rng.permutation(range(2, 10))[:2])
     for key in ("odds", "diagonal", "multiples", "squares"):
-        yield Case(f"{key} for n = {n} and m = {m}", key, (n, m), {"key": key})
-        yield Case(f"{key} for n = {m} and m = {n}", key, (m, n), {"key": key})
-        yield Case(f"{key} for n = 1", key, (1, m), {"key": key})
-    yield Case("no rows", "errors", (0, m), {"key": "odds"}, raises=ValueError)
-    yield Case("a negative number of columns", "errors", (n, -m), {"key": "multiples"}, raises=ValueError)
-    yield Case("one column: allowed", "errors", (n, 1), {"key": "multiples"})
-    yield Case("one row: allowed", "errors", (1, m), {"key": "squares"})
+        yield Case(f"{key} for n = {n} and m = {m}", key, (n, m), {"_key": key})
+        yield Case(f"{key} for n = {m} and m = {n}", key, (m, n), {"_key": key})
+        yield Case(f"{key} for n = 1", key, (1, m), {"_key": key})
+    yield Case("no rows", "errors", (0, m), {"_key": "odds"}, raises=ValueError)
+    yield Case("a negative number of columns", "errors", (n, -m), {"_key": "multiples"}, raises=ValueError)
+    yield Case("one column: allowed", "errors", (n, 1), {"_key": "multiples"})
+    yield Case("one row: allowed", "errors", (1, m), {"_key": "squares"})
 
 
 def patterns(check_sizes=True, **others):
@@ -59,33 +59,33 @@ TENSOR_PATTERNS = Exercise(
     parts=("odds", "diagonal", "multiples", "squares", "errors"),
     probe="basics.entry",
     cases=(
-        Case("three odd numbers", "odds", (3, 4), {"key": "odds"}, expected=tensor([3, 5, 7])),
-        Case("one odd number", "odds", (1, 2), {"key": "odds"}, expected=tensor([3])),
+        Case("three odd numbers", "odds", (3, 4), {"_key": "odds"}, expected=tensor([3, 5, 7])),
+        Case("one odd number", "odds", (1, 2), {"_key": "odds"}, expected=tensor([3])),
         Case(
             "three by three",
             "diagonal",
             (3, 4),
-            {"key": "diagonal"},
+            {"_key": "diagonal"},
             expected=tensor([[4, 1, 1], [1, 4, 1], [1, 1, 4]]),
         ),
         Case(
             "three rows of four",
             "multiples",
             (3, 4),
-            {"key": "multiples"},
+            {"_key": "multiples"},
             expected=tensor([[3, 6, 9, 12], [15, 18, 21, 24], [27, 30, 33, 36]]),
         ),
         Case(
             "three rows of two",
             "squares",
             (3, 2),
-            {"key": "squares"},
+            {"_key": "squares"},
             expected=tensor([[1, 1], [4, 4], [9, 9]]),
         ),
-        Case("as many rows as columns", "squares", (2, 2), {"key": "squares"}, expected=tensor([[1, 1], [4, 4]])),
-        Case("no rows", "errors", (0, 2), {"key": "odds"}, raises=ValueError),
-        Case("a negative number of columns", "errors", (2, -1), {"key": "squares"}, raises=ValueError),
-        Case("the smallest sizes, 1 and 1", "errors", (1, 1), {"key": "multiples"}, expected=tensor([[3]])),
+        Case("as many rows as columns", "squares", (2, 2), {"_key": "squares"}, expected=tensor([[1, 1], [4, 4]])),
+        Case("no rows", "errors", (0, 2), {"_key": "odds"}, raises=ValueError),
+        Case("a negative number of columns", "errors", (2, -1), {"_key": "squares"}, raises=ValueError),
+        Case("multiples at the smallest sizes", "errors", (1, 1), {"_key": "multiples"}, expected=tensor([[3]])),
     ),
     hidden=random_sizes,
     mistakes=(
@@ -103,6 +103,11 @@ TENSOR_PATTERNS = Exercise(
             "4 off the diagonal and 1 on it",
             patterns(diagonal=lambda n, m: torch.full((n, n), 4).fill_diagonal_(1)),
             hint="Look at the entry [0, 0]: row and column are the same there, so it is on the diagonal.",
+        ),
+        Mistake(
+            "zeros off the diagonal",
+            patterns(diagonal=lambda n, m: 4 * torch.eye(n, dtype=torch.int64)),
+            hint="eye is 0 off the diagonal. What has to be added to it, and what is then left to add on the diagonal?",
         ),
         Mistake(
             "keeping the float32 that torch.eye and torch.ones give",
@@ -222,7 +227,7 @@ ROW_NORMS = Exercise(
         Mistake(
             "squaring the input in place",
             norms(lambda x: x.pow_(2).sum(dim=1).sqrt()),
-            hint="What does the underscore at the end of a method's name mean?",
+            hint="x *= x, like x.mul_(x), writes into the caller's tensor. Which way of squaring makes a new one?",
         ),
         Mistake(
             "taking any number of axes",
@@ -262,6 +267,12 @@ def above(total=lambda x: x[x > x.mean()].sum().item(), count=lambda x: int(x.co
         return total(x), count(x)
 
     return sum_above_mean
+
+
+def count_first(x):
+    if x.numel() == 0:
+        raise ValueError("empty")
+    return int(x.count_nonzero()), x[x > x.mean()].sum().item()
 
 
 SUM_ABOVE_MEAN = Exercise(
@@ -323,6 +334,11 @@ SUM_ABOVE_MEAN = Exercise(
             "a separate mean for each column",
             above(total=lambda x: x[x > x.mean(0)].sum().item()),
             hint="mean(0) averages down one axis. How many means does the exercise speak of?",
+        ),
+        Mistake(
+            "the count first and the sum second",
+            count_first,
+            hint="Both numbers are right. In which order does the docstring name them?",
         ),
         Mistake(
             "returning tensors instead of Python numbers",
@@ -521,8 +537,8 @@ ORDINAL_RANK_SUM = Exercise(
         Case(
             "fewer weights than values, not summing to 1",
             "values",
-            (tensor([[5.0, 1.0, 3.0, 2.0, 4.0]]), tensor([2.0, -1.0])),
-            expected=tensor([6.0]),
+            (tensor([[5.0, 1.0, 3.0, 2.0, 4.0]]), tensor([2.0, -0.5])),
+            expected=tensor([8.0]),
         ),
         Case(
             "0 to 63 in mixed order",  # at this length, topk(sorted=False) shows
@@ -616,7 +632,7 @@ def random_maps(rng):
     for kernel, stride, padding in ((3, 1, 1), ((2, 5), (2, 3), (1, 2)), ((4, 1), 2, (2, 0))):
         about = f"negative maps, windows of {kernel}, stride {stride}, padding {padding}"
         yield pool(about, "padding", below, weights=falling, kernel_size=kernel, stride=stride, padding=padding)
-    yield pool("random maps", "gradient and weights", x, weights=falling, kernel_size=2, compare="gradient")
+    yield pool("random maps", "gradient and weights", x, weights=falling, kernel_size=2, _compare="gradient")
     yield pool(
         "random maps, overlapping windows with padding",
         "gradient and weights",
@@ -625,10 +641,10 @@ def random_maps(rng):
         kernel_size=3,
         stride=2,
         padding=1,
-        compare="gradient",
+        _compare="gradient",
     )
     yield pool(
-        "the weights belong to the layer", "gradient and weights", x, weights=falling, kernel_size=3, compare="state"
+        "the weights belong to the layer", "gradient and weights", x, weights=falling, kernel_size=3, _compare="state"
     )
     yield pool("one weight too many", "errors", x, weights=tensor(rng.random(7)), kernel_size=(2, 3), raises=ValueError)
     yield pool(
@@ -677,10 +693,14 @@ class Pooling(nn.Module):
     def fill(self):
         return -torch.inf
 
+    def ring(self):
+        ph, pw = self.padding
+        return pw, pw, ph, ph
+
     def windows(self, x):
         """Windows (N, C, Ho, Wo, kh · kw) of the padded x, and which of their cells are real."""
-        (kh, kw), (sh, sw), (ph, pw) = self.kernel, self.stride, self.padding
-        cut = (F.pad(t, (pw, pw, ph, ph), value=v).unfold(2, kh, sh).unfold(3, kw, sw) for t, v in self.padded(x))
+        (kh, kw), (sh, sw) = self.kernel, self.stride
+        cut = (F.pad(t, self.ring(), value=v).unfold(2, kh, sh).unfold(3, kw, sw) for t, v in self.padded(x))
         return tuple(cells.flatten(-2) for cells in cut)
 
     def padded(self, x):
@@ -710,6 +730,17 @@ class ZeroPadding(Pooling):
 class NoRescaling(Pooling):
     def scale(self, used):
         return 1.0
+
+
+class ScaledToOne(Pooling):
+    def scale(self, used):
+        return 1 / (self.weights * used).sum(-1) if any(self.padding) else 1.0
+
+
+class HeightPaddedFirst(Pooling):
+    def ring(self):
+        ph, pw = self.padding
+        return ph, ph, pw, pw
 
 
 class StrideOne(Pooling):
@@ -868,6 +899,15 @@ ORDINAL_POOL_2D = Exercise(
             padding=1,
         ),
         pool(
+            "-1 to -9 with one ring of padding, weights that add up to 3",
+            "padding",
+            FALLING,
+            tensor([[[[-3.0, -7.0], [-15.0, -16.0]]]]),
+            weights=tensor([2.0, 1.0]),
+            kernel_size=2,
+            padding=1,
+        ),
+        pool(
             "padding above and below only",
             "padding",
             FALLING,
@@ -883,16 +923,16 @@ ORDINAL_POOL_2D = Exercise(
             tensor([[0.05, 0.1, 0.05, 0.1], [0.25, 0.6, 0.25, 0.6]]).repeat(2, 1).view(1, 1, 4, 4),
             weights=WEIGHTS,
             kernel_size=2,
-            compare="gradient",
+            _compare="gradient",
         ),
         pool(
             "what the layer keeps",
             "gradient and weights",
             ROOM,
-            {"parameters": 0, "weights in state_dict": True},
+            {"state_dict() should hold weights": True, "number of parameters": 0},
             weights=WEIGHTS,
             kernel_size=2,
-            compare="state",
+            _compare="state",
         ),
         pool("five weights on four cells", "errors", ROOM, weights=torch.ones(5), kernel_size=2, raises=ValueError),
         pool(
@@ -936,12 +976,22 @@ ORDINAL_POOL_2D = Exercise(
         Mistake(
             "padding with zeros that take part",
             ZeroPadding,
-            hint="Among negative numbers a zero is the largest. What can be put there that no real number ranks below?",
+            hint="Among negative numbers a zero is the largest. Which number is smaller than every real one?",
         ),
         Mistake(
             "padding without rescaling the weights",
             NoRescaling,
             hint="A window in the corner has one real cell and uses weights[0] alone. What should its weights add up to?",
+        ),
+        Mistake(
+            "scaling the weights to 1 instead of to their old sum",
+            ScaledToOne,
+            hint="Weights of 2 and 1 add up to 3. What should the weights of a corner window add up to?",
+        ),
+        Mistake(
+            "handing F.pad the height before the width",
+            HeightPaddedFirst,
+            hint="F.pad counts axes from the last one: its first two numbers are left and right.",
         ),
         Mistake(
             "a stride of 1 where none is given",
@@ -1140,6 +1190,11 @@ BINARY_ACCURACY = Exercise(
             hint="An accuracy is a share: five right out of five is 1.0.",
         ),
         Mistake(
+            "a percentage instead of a share",
+            share(result=lambda right: 100 * right.float().mean().item()),
+            hint="The docstring says from 0.0 to 1.0.",
+        ),
+        Mistake(
             "returning a tensor",
             share(result=lambda right: right.float().mean()),
             hint="The result is a Python float. Which method takes the number out of a tensor?",
@@ -1169,13 +1224,13 @@ def random_images(rng):
     yield Case("random images, a numpy array", "numpy and torch", (images(2, 5, 3, 3),))
     yield Case("dark images, a numpy array", "numpy and torch", (images(2, 3, 4, 2) // 2,))
     yield Case(
-        "random images, laid out as one row", "contiguous memory", (images(2, 3, 5, 2),), {"compare": "view(-1)"}
+        "random images, laid out as one row", "contiguous memory", (images(2, 3, 5, 2),), {"_compare": "view(-1)"}
     )
     yield Case(
         "a torch batch, laid out as one row",
         "contiguous memory",
         (torch.from_numpy(images(3, 4, 2, 3)),),
-        {"compare": "view(-1)"},
+        {"_compare": "view(-1)"},
     )
     batch = images(2, 2, 3, 3)
     yield Case("images of float64", "errors", (torch.from_numpy(batch / 255),), raises=ValueError)
@@ -1268,7 +1323,7 @@ TO_NCHW = Exercise(
             "laid out as one row",
             "contiguous memory",
             (PAIR,),
-            {"compare": "view(-1)"},
+            {"_compare": "view(-1)"},
             expected=tensor([10, 30, 20, 255, 40, 60, 50, 100]) / 255,
         ),
         Case("images of float32", "errors", (BYTES / 255,), raises=ValueError),
@@ -1345,7 +1400,7 @@ def random_picks(rng):
     for n, c in ((5, 3), (3, 6), (4, 4), (1, 5)):
         scores, index = tensor(rng.normal(size=(n, c))), tensor(rng.integers(0, c, size=n))
         yield Case(f"{n} random rows of {c}", "values", (scores, index))
-        yield Case(f"{n} random rows of {c}", "gradient", (scores, index), {"compare": "gradient"})
+        yield Case(f"{n} random rows of {c}", "gradient", (scores, index), {"_compare": "gradient"})
     scores = tensor(rng.normal(size=(4, 3)))
     index = tensor(rng.integers(0, 3, size=4))
     yield Case("one index too few", "errors", (scores, index[:3]), raises=ValueError)
@@ -1379,11 +1434,12 @@ PICK = Exercise(
         Case("as many rows as columns", "values", (SQUARE, tensor([2, 0, 1])), expected=tensor([2.0, 3.0, 7.0])),
         Case("two rows of four", "values", (ramp(2, 4), tensor([3, 1])), expected=tensor([3.0, 5.0])),
         Case("one row", "values", (ramp(1, 3), tensor([1])), expected=tensor([1.0])),
+        Case("float64", "values", (ramp(2, 3).double() / 4, tensor([1, 2])), expected=tensor([0.25, 1.25]).double()),
         Case(
             "the gradient of 1·first + 2·second",
             "gradient",
             (ramp(2, 3), tensor([2, 0])),
-            {"compare": "gradient"},
+            {"_compare": "gradient"},
             expected=tensor([[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]),
         ),
         Case("two indices for three rows", "errors", (SQUARE, tensor([0, 1])), raises=ValueError),
@@ -1429,18 +1485,23 @@ PICK = Exercise(
             hint="The index says which score is meant, largest or not.",
         ),
         Mistake(
-            "going through Python numbers",
+            "a new tensor of copied numbers",
             picking(
                 lambda scores, index: torch.tensor(
                     [row[i] for row, i in zip(scores.tolist(), index.tolist(), strict=True)]
                 ).to(scores)
             ),
-            hint="tolist and item leave the graph: no gradient comes back to scores.",
+            hint="torch.tensor, tolist and item leave the graph: no gradient comes back to scores.",
         ),
         Mistake(
-            "gathering without counting the indices",
+            "not comparing the shapes",
             lambda scores, index: scores.gather(1, index.view(-1, 1)).squeeze(1),
-            hint="gather is content with fewer indices than rows. Compare the shapes first.",
+            hint="Fewer indices than rows give fewer scores, without a word. Which shape should index have?",
+        ),
+        Mistake(
+            "letting the index broadcast over the rows",
+            lambda scores, index: scores[torch.arange(len(scores)), index],
+            hint="One index for three rows is stretched to all of them, without a word. Which shape should index have?",
         ),
     ),
 )
@@ -1458,6 +1519,10 @@ def random_tables(rng):
         steady[:, 1] = float(rng.integers(2, 9))
         yield Case(f"a constant column among {d}", "constant columns", (steady, other))
     yield Case("a single training row", "constant columns", (train[:1], other))
+    n, value = int(rng.integers(7, 11)), float(rng.choice([0.1, 0.7]))
+    for dtype in (torch.float32, torch.float64):
+        same = torch.full((n, 1), value, dtype=dtype)
+        yield Case(f"{n} rows of {value}, {dtype}", "constant columns", (same, other[:, :1].to(dtype)))
     yield Case("one column too few", "errors", (train, other[:, 1:]), raises=ValueError)
     yield Case("one column against many", "errors", (train, other[:, :1]), raises=ValueError)
     yield Case("a single other row: allowed", "errors", (train, other[:1]))
@@ -1479,6 +1544,12 @@ def scaling(mean=lambda t, o: t.mean(0), divisor=lambda t, o: deviation(t)):
         return (train - shift) / scale, (other - shift) / scale
 
     return standardize
+
+
+def unless_zero(t, o):
+    """The deviation, 1 where it is exactly 0: rounding leaves some constant columns a deviation above 0."""
+    spread = t.std(0, correction=0)
+    return torch.where(spread == 0, 1.0, spread)
 
 
 def own_statistics(train, other):
@@ -1531,6 +1602,12 @@ STANDARDIZE = Exercise(
             ),
         ),
         Case(
+            "float64",
+            "values",
+            (tensor([[1.0], [3.0]]).double(), tensor([[2.5]]).double()),
+            expected=(tensor([[-1.0], [1.0]]).double(), tensor([[0.5]]).double()),
+        ),
+        Case(
             "a column of fives",
             "constant columns",
             (TRAIN, tensor([[4.0, 30.0, 7.0]])),
@@ -1544,6 +1621,12 @@ STANDARDIZE = Exercise(
             "constant columns",
             (tensor([[2.0, 3.0]]), tensor([[2.5, 1.0]])),
             expected=(tensor([[0.0, 0.0]]), tensor([[0.5, -2.0]])),
+        ),
+        Case(
+            "seven rows of 0.1",  # float32: their mean is rounded, so it is not 0.1, and the deviation is 7e-9
+            "constant columns",
+            (torch.full((7, 1), 0.1), tensor([[0.5]])),
+            expected=(torch.zeros(7, 1), tensor([[0.4]])),
         ),
         Case("three columns against two", "errors", (TRAIN, ramp(2, 2)), raises=ValueError),
         Case("three columns against one", "errors", (TRAIN, ramp(2, 1)), raises=ValueError),
@@ -1585,6 +1668,11 @@ STANDARDIZE = Exercise(
             "dividing by zero",
             scaling(divisor=lambda t, o: t.std(0, correction=0)),
             hint="A column of equal values has a deviation of 0, and 0 / 0 is nan.",
+        ),
+        Mistake(
+            "looking for a deviation of exactly 0",
+            scaling(divisor=unless_zero),
+            hint="The mean of seven 0.1s is rounded, and their deviation is 7e-9. How else can equal values be told?",
         ),
         Mistake(
             "adding a small number to the deviation",

@@ -119,7 +119,7 @@ def show_thresholds(logits: torch.Tensor, labels: torch.Tensor, threshold: float
     labels : Tensor (N,)
         0 or 1.
     """
-    probabilities, z = torch.sigmoid(logits), torch.linspace(-2.5, 2.5, 200)
+    probabilities, z = torch.sigmoid(logits), torch.linspace(-1, 1.5, 200)
     right = [int(((scores > threshold) == labels.bool()).sum()) for scores in (probabilities, logits)]
     with style():
         figure, ax = plt.subplots(figsize=(6.5, 3.4))
