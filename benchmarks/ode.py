@@ -24,6 +24,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 from scipy.optimize import brentq
+
 from underhood import ode
 
 BOUND = 1e-8

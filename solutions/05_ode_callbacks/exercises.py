@@ -1203,12 +1203,10 @@ FIRST_EVENT = Exercise(
 SOLVER = ("rk_step", "err_norm", "pi_control", "init_dt", "dense", "bracket_root", "detect", "first_event")
 
 
-RUN = {"compare": "run"}
-
-
-def chain(*more):
-    """The learner's own solver."""
-    return {name: Learner(name) for name in (*SOLVER, *more)}
+def run_with(*more, **inputs):
+    """Inputs of a run with the learner's own solver."""
+    names = (*SOLVER, *more)
+    return {"compare": "run", "parts": Build("ode.parts", **{name: Learner(name) for name in names}), **inputs}
 
 
 def random_events(rng):
@@ -1229,7 +1227,9 @@ def random_events(rng):
     args = (random_driven(rng, 3), 1.0, rng.normal(size=3), scaled, 1)
     yield Case("an affect that changes all others", "values", args)
     start = rng.uniform(9, 11, 4)
-    yield Case("the food web from another start", "together", (chain(), start, 0.05, 8.0), RUN, tolerance=1e-8)
+    yield Case(
+        "the food web from another start", "together", (), run_with(u0=start, threshold=0.05, end=8.0), tolerance=1e-8
+    )
 
 
 def applying(
@@ -1308,9 +1308,9 @@ APPLY_EVENT = Exercise(
         Case(
             "the public run: events of species 4 and 3, and 165 points",
             "together",
-            (chain(), array(10, 10, 10, 10), 0.05, 10.0),
-            RUN,
-            tolerance=1e-9,
+            (),
+            run_with(u0=array(10, 10, 10, 10), threshold=0.05, end=10.0),
+            tolerance=1e-8,
             expected={
                 "saved points": 165,
                 "species": [4, 3],
@@ -1390,8 +1390,8 @@ def random_extinctions(rng):
             {"compare": "rate", "at": at, "then": second},
         )
     start = rng.uniform(9, 11, 4)
-    args = (chain("apply_event"), start, 0.05, 30.0)
-    yield Case("the food web from another start", "together", args, RUN, tolerance=1e-7)
+    inputs = run_with("apply_event", u0=start, threshold=0.05, end=30.0)
+    yield Case("the food web from another start", "together", (), inputs, tolerance=1e-7)
 
 
 def dying(
@@ -1478,9 +1478,9 @@ EXTINCT = Exercise(
         Case(
             "what the asker wanted: one extinction before t = 10, four before t = 40",
             "together",
-            (chain("apply_event"), array(10, 10, 10, 10), 0.05, 40.0),
-            RUN,
-            tolerance=1e-9,
+            (),
+            run_with("apply_event", u0=array(10, 10, 10, 10), threshold=0.05, end=40.0),
+            tolerance=1e-8,
             expected={
                 "species": [4, 1, 2, 3],
                 "times": [1.1789645459699358, 25.563642770045911, 25.899600155400186, 36.296151303425296],
@@ -1546,8 +1546,8 @@ def random_bounces(rng):
         yield Case("a rebound below the limit", "contact", (1e-16, -v, e, g, e * v * 1.01))
         yield Case("a rebound above the limit", "contact", (1e-16, -v, e, g, e * v * 0.99))
     height, e = float(rng.uniform(0.5, 1)), float(rng.uniform(0.4, 0.6))
-    args = (chain("apply_event"), height, e, 1e-3)
-    yield Case("a ball from another height", "together", args, RUN, tolerance=1e-8)
+    inputs = run_with("apply_event", height=height, e=e, tol=1e-3)
+    yield Case("a ball from another height", "together", (), inputs, tolerance=1e-8)
 
 
 def bouncing(
@@ -1604,9 +1604,9 @@ BOUNCE = Exercise(
         Case(
             "a ball with e = 0.5 comes to rest: 13 bounces, and the floor holds",
             "together",
-            (chain("apply_event"), 1.0, 0.5, 1e-3),
-            RUN,
-            tolerance=1e-9,
+            (),
+            run_with("apply_event", height=1.0, e=0.5, tol=1e-3),
+            tolerance=1e-8,
             expected={"bounces": 13, "last bounce": 1.3543504524293675, "end": array(0, 0)},
         ),
     ),

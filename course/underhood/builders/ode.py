@@ -11,6 +11,11 @@ import torch
 RightHandSide = Callable[[float, np.ndarray], np.ndarray]
 
 
+def parts(**functions: Callable) -> dict[str, Callable]:
+    """The functions by name, as `underhood.ode.solve` takes them."""
+    return functions
+
+
 # --- right-hand sides
 def linear(matrix: np.ndarray) -> RightHandSide:
     """y' = M y."""

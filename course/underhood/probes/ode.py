@@ -54,22 +54,20 @@ def crossings(fn: Callable, G: np.ndarray, prev_sign: np.ndarray, directions: np
     return row if row is None else int(row), [int(i) for i in indices]
 
 
-def event(
-    fn: Callable,
-    *args: Any,
-    compare: str = "state",
-) -> Any:
+def event(fn: Callable, *args: Any, compare: str = "state", **run: Any) -> Any:
     """Apply an affect.
 
     Parameters
     ----------
     args
-        Of the function; with "run", of `reset_run`.
+        Of the function.
+    run
+        With "run", inputs of `reset_run`.
     compare
         The new "state", its "slope", what is "saved" once the solver goes on with the state, or a whole "run".
     """
     if compare == "run":
-        return reset_run(fn, *args)
+        return reset_run(fn, **run)
     y_new, k1, saved = fn(*args)
     if compare == "state":
         return y_new
@@ -81,18 +79,20 @@ def event(
 
 def extinction(
     fn: Callable,
-    f: Callable,
     *args: Any,
     compare: str = "state",
     at: np.ndarray | None = None,
     then: int | None = None,
+    **run: Any,
 ) -> Any:
     """Let a species die, and perhaps a second one after it.
 
     Parameters
     ----------
-    f, args
-        Of the function; with "run", of `extinction_run`.
+    args
+        Of the function.
+    run
+        With "run", inputs of `extinction_run`.
     compare
         "state": the new state and mask. "rate": the new right-hand side, asked at time 0 for the state `at`. "run": a
         whole run.
@@ -100,19 +100,19 @@ def extinction(
         A second species that dies afterwards. With "rate" both new right-hand sides are asked, the first one again.
     """
     if compare == "run":
-        return extinction_run(fn, f, *args)
-    y_new, mask, rate = fn(f, *args)
+        return extinction_run(fn, **run)
+    y_new, mask, rate = fn(*args)
     if then is None:
         return {"y": y_new, "alive": mask} if compare == "state" else rate(0.0, np.array(at))
-    y_last, mask_last, rate_last = fn(f, y_new, mask, then)
+    y_last, mask_last, rate_last = fn(args[0], y_new, mask, then)
     if compare == "state":
         return {"y": y_last, "alive": mask_last}
     return {"after the second": rate_last(0.0, np.array(at)), "after the first": rate(0.0, np.array(at))}
 
 
-def impact(fn: Callable, *args: Any, compare: str = "returned") -> Any:
+def impact(fn: Callable, *args: Any, compare: str = "returned", **run: Any) -> Any:
     """What the function returns, or with "run" what `bouncing_run` gives."""
-    return bouncing_run(fn, *args) if compare == "run" else fn(*args)
+    return bouncing_run(fn, **run) if compare == "run" else fn(*args)
 
 
 # --- the parts "together": the learner's own chain, with the driver of the course
@@ -133,7 +133,7 @@ def reset_run(fn: Callable, parts: Mapping[str, Callable], u0: np.ndarray, thres
     }
 
 
-def extinction_run(fn: Callable, parts: Any, u0: np.ndarray, threshold: float, end: float) -> dict:
+def extinction_run(fn: Callable, parts: Mapping[str, Callable], u0: np.ndarray, threshold: float, end: float) -> dict:
     """The asker's goal: who dies stays dead, and the others do not feel it any more."""
     alive = np.ones(4)
 
