@@ -159,11 +159,12 @@ def assess(
         return blank(exercise, *notes)
     found = [_Found(c, g, w, _judge(exercise, c, g, w)) for c, g, w in zip(cases, got, want, strict=True)]
     hidden = set(map(id, found[hidden_from:-1] if hidden_from is not None else ()))
+    suspects = _suspects(exercise, found, mistakes)
     results: list[Part] = []
     for name in exercise.parts:
         mine = found if name == UNTOUCHED else [f for f in found if f.case.part == name]
         part = _untouched(exercise, mine, results) if name == UNTOUCHED else _part(exercise, name, mine, hidden)
-        likely = _likely(exercise, found, name, mistakes) if part.outcome not in (CORRECT, NOT_ATTEMPTED) else None
+        likely = _likely(found, name, suspects) if part.outcome not in (CORRECT, NOT_ATTEMPTED) else None
         part = replace(part, mistake=likely.name, hint=likely.hint) if likely else part
         results.append(_shortened(part, results))
     named = [part.mistake for part in results if part.mistake]
@@ -273,33 +274,51 @@ def _arguments(signature: str) -> list[ast.arg]:
     return function.args.args if isinstance(function, ast.FunctionDef) else []
 
 
-def _likely(
-    exercise: Exercise, found: list[_Found], part: str, mistakes: Sequence[tuple[Mistake, Sequence[Seen]]]
-) -> Mistake | None:
-    """The mistake that gives what the learner's object gave: in every case of the part, in most of all cases, and
-    wherever the mistake goes wrong without an error of the learner's in its place."""
-    best, most = None, 0.5
+@dataclass(frozen=True)
+class _Suspect:
+    """A mistake that may be what happened: where it gives what the learner's object gave."""
+
+    mistake: Mistake
+    alike: tuple[bool, ...]
+    changed: tuple[bool, ...]  # whether it changes the same inputs
+    share: float  # of all cases that are alike
+
+
+def _suspects(
+    exercise: Exercise, found: list[_Found], mistakes: Sequence[tuple[Mistake, Sequence[Seen]]]
+) -> list[_Suspect]:
+    """The mistakes that give the learner's answers in at least half of all cases, some of them wrong values or errors
+    with the same words, and that go wrong nowhere in another way than the learner's object does; the likeliest first.
+    """
+    suspects = []
     for mistake, shown in mistakes:
-        alike = [_alike(exercise, f, seen) for f, seen in zip(found, shown, strict=False)]
-        if not alike:
-            continue
-        if part == UNTOUCHED:
-            here = [f.got.changed == seen.changed for f, seen in zip(found, shown, strict=False)]
-            telling = any(f.got.changed for f in found)
-        else:
-            here = [a for a, f in zip(alike, found, strict=False) if f.case.part == part]
-            telling = any(f.difference and not f.got.raised for f, a in zip(found, alike, strict=False) if a) or any(
-                f.difference and f.got.message for f, a in zip(found, alike, strict=False) if a
-            )
-        # A mistake that goes wrong where the learner's answer goes another way is not what happened.
-        other = (
-            f.got.raised or a or not _judge(exercise, f.case, seen, f.want)
-            for f, seen, a in zip(found, shown, alike, strict=False)
+        pairs = list(zip(found, shown, strict=False))
+        alike = tuple(_alike(exercise, f, seen) for f, seen in pairs)
+        changed = tuple(f.got.changed == seen.changed for f, seen in pairs)
+        telling = any(
+            a and f.difference and (f.got.message or not f.got.raised) for (f, _), a in zip(pairs, alike, strict=True)
         )
-        share = sum(alike) / len(alike) if all(other) else 0.0
-        if telling and here and all(here) and share >= most and (best is None or share > most):
-            best, most = mistake, share
-    return best
+        telling = telling or any(f.got.changed and c for (f, _), c in zip(pairs, changed, strict=True))
+        if not telling or sum(alike) < len(alike) / 2:
+            continue
+        if all(
+            a or f.got.raised or not _judge(exercise, f.case, seen, f.want)
+            for (f, seen), a in zip(pairs, alike, strict=True)
+        ):
+            suspects.append(_Suspect(mistake, alike, changed, sum(alike) / len(alike)))
+    return sorted(suspects, key=lambda suspect: -suspect.share)
+
+
+def _likely(found: list[_Found], part: str, suspects: list[_Suspect]) -> Mistake | None:
+    """The likeliest mistake that gives what the learner's object gave in every case of the part."""
+    for suspect in suspects:
+        if part == UNTOUCHED:
+            here = list(suspect.changed)
+        else:
+            here = [a for a, f in zip(suspect.alike, found, strict=False) if f.case.part == part]
+        if here and all(here):
+            return suspect.mistake
+    return None
 
 
 def _alike(exercise: Exercise, found: _Found, seen: Seen) -> bool:
@@ -311,5 +330,5 @@ def _alike(exercise: Exercise, found: _Found, seen: Seen) -> bool:
     if got.forbidden != seen.forbidden or got.changed != seen.changed:
         return False
     tolerance = found.case.tolerance if found.case.tolerance is not None else exercise.tolerance
-    near = max(tolerance or 1e-6, 3e-9)  # the record is rounded to nine digits
+    near = max(tolerance or 1e-6, 6e-9)  # the record is rounded to nine digits, which moves a number by up to 5e-9
     return difference(got.value, seen.value, near, exercise.same_dtype) is None
