@@ -10,9 +10,14 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-# Asked of the kernel after the last cell: CPU seconds and peak resident memory in MB (ru_maxrss is in KB on Linux).
-_USAGE = "import json as _j, resource as _r; _u = _r.getrusage(_r.RUSAGE_SELF); \
-print(_j.dumps([_u.ru_utime + _u.ru_stime, _u.ru_maxrss / 1024]))"
+# Asked of the kernel after the last cell: CPU seconds, and MB that it needed at its peak (ru_maxrss is in KB on Linux).
+# Pages of libraries, which the system can drop and read again from their files, are left out: a torch that is built for
+# GPUs maps half a gigabyte of them, one for CPUs next to none.
+_USAGE = """import json as _j, resource as _r
+_u = _r.getrusage(_r.RUSAGE_SELF)
+with open("/proc/self/status") as _s:
+    _f = sum(int(_l.split()[1]) for _l in _s if _l.startswith("RssFile"))
+print(_j.dumps([_u.ru_utime + _u.ru_stime, (_u.ru_maxrss - _f) / 1024]))"""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def first_layer(reference: Mapping[str, Callable], rounds: int) -> list[dict]:
     import torch
     from torch.nn import functional as F
 
-    from underhood.mobilenet import engine
+    from underhood.engines import engine
     from underhood.quantization import QParams
 
     stored = np.load(PHOTO)

@@ -11,6 +11,7 @@ import pytest
 from oracles import quantized_kernels as qk
 from oracles.quantized_kernels import Conv
 
+from underhood import data
 from underhood.quantization import QParams, load_layers
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,8 +114,8 @@ def test_every_fixture_is_what_its_seed_draws_and_its_outputs_are_the_kernels(fr
 
 
 def test_the_int8_network_is_the_float_one_quantized(freeze: ModuleType) -> None:
-    want = freeze.quantize_layers(load_layers(DATA / "digits_cnn.npz"))
-    got = load_layers(DATA / "digits_cnn_int8.npz")
+    want = freeze.quantize_layers(load_layers(data.load("digits_cnn")))
+    got = load_layers(data.load("digits_cnn_int8"))
     assert [layer["op"] for layer in got].count("conv") == 10 and len(got) == len(want)
     for a, b in zip(got, want, strict=True):
         assert a.keys() == b.keys()
@@ -123,7 +124,7 @@ def test_the_int8_network_is_the_float_one_quantized(freeze: ModuleType) -> None
 
 def test_the_frozen_logits_are_the_kernels_and_tell_the_digits_apart(freeze: ModuleType) -> None:
     images, labels = freeze.digits()
-    layers = load_layers(DATA / "digits_cnn_int8.npz")
+    layers = load_layers(data.load("digits_cnn_int8"))
     codes = qk.quantize_model(images[freeze.TRAIN :, None] / np.float32(16), layers[0]["q_in"])
     with np.load(DATA / "digits_cnn_int8.npz") as stored:
         logits = {"exact": stored["exact"], "saturating": stored["saturating"]}
@@ -133,7 +134,7 @@ def test_the_frozen_logits_are_the_kernels_and_tell_the_digits_apart(freeze: Mod
         for i in range(0, 450, 45):
             assert np.array_equal(freeze.run(codes[i], layers, saturates=kind == "saturating"), frozen[i])
     assert not np.array_equal(logits["exact"], logits["saturating"])
-    seven = freeze.quantize_layers(load_layers(DATA / "digits_cnn.npz"), bits=7)
+    seven = freeze.quantize_layers(load_layers(data.load("digits_cnn")), bits=7)
     for x in qk.quantize_model(images[:20, None] / np.float32(16), seven[0]["q_in"]):
         assert np.array_equal(freeze.run(x, seven, saturates=True), freeze.run(x, seven, saturates=False))
 
@@ -141,7 +142,7 @@ def test_the_frozen_logits_are_the_kernels_and_tell_the_digits_apart(freeze: Mod
 def test_the_live_x86_kernels_chained_give_the_frozen_logits(freeze: ModuleType) -> None:
     if reason := qk.why_not("fbgemm"):
         pytest.skip(reason)
-    layers = load_layers(DATA / "digits_cnn_int8.npz")
+    layers = load_layers(data.load("digits_cnn_int8"))
     images, _ = freeze.digits()
     with np.load(DATA / "digits_cnn_int8.npz") as stored:
         frozen = stored["saturating" if qk.saturates("fbgemm") else "exact"]
@@ -171,7 +172,7 @@ def test_the_float_network_of_the_checkpoint_reads_the_digits(freeze: ModuleType
     images, labels = freeze.digits()
     assert images.shape == (1797, 8, 8) and images.max() == 16 and np.bincount(labels).tolist() == [
         178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # fmt: skip
-    layers = load_layers(DATA / "digits_cnn.npz")
+    layers = load_layers(data.load("digits_cnn"))
     x = torch.from_numpy(images[:, None]).float() / 16
     outputs = float_outputs(x, layers)
     right = outputs[-1].argmax(dim=1).numpy() == labels

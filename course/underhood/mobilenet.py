@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .engines import available, engine
 from .quantization import QParams
 
-Network: TypeAlias = (
-    Any  # torchvision's QuantizableMobileNetV2, float or converted: its modules are known at run time only
-)
+# torchvision's QuantizableMobileNetV2, float or converted: its modules are known at run time only
+Network: TypeAlias = Any
 
 
-@contextmanager
-def engine(name: str) -> Iterator[None]:
-    """Within, quantized layers are packed for and run by the engine `name` ("x86", "fbgemm", "onednn" or "qnnpack").
-
-    The warnings that quantized tensors and `torch.ao.quantization` are deprecated (pytorch#184982) stay silent within.
-    """
-    before = torch.backends.quantized.engine
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.backends.quantized.engine = name
-        try:
-            yield
-        finally:
-            torch.backends.quantized.engine = before
+def here() -> bool:
+    """Whether this machine can quantize and run the network; prints why not."""
+    try:
+        import torch.ao.quantization  # noqa: F401
+        import torchvision.models.quantization  # noqa: F401
+    except ImportError as error:
+        print(f"Skipped: torch's quantized networks are not here ({error}). Your own functions do not need them.")
+        return False
+    if "x86" not in available():
+        print("Skipped: this build of torch has no x86 engine. Your own functions do not need it.")
+        return False
+    return True
 
 
 @torch.no_grad()
@@ -59,7 +55,8 @@ def mobilenet_v2(images: Tensor, pretrained: bool = False, seed: int = 0) -> Net
                 if isinstance(module, nn.BatchNorm2d):
                     module.momentum = None  # an average over everything that passes
             model.train()
-            model(images)
+            for image in images:  # one after the other: less memory
+                model(image[None])
         model.eval()
         model.fuse_model(is_qat=False)
         return model
@@ -148,6 +145,25 @@ def outputs(model: Network, image: Tensor, name: str = "x86") -> tuple[np.ndarra
     for (op, module, _), (_, after, _) in zip(steps, [*steps[1:], steps[-1]], strict=True):
         results.append(seen[module][1] if op in ("conv", "linear") else seen[after][0])
     return seen[steps[0][1]][0], results
+
+
+def steps(model: Network, image: Tensor, name: str = "x86") -> list[tuple]:
+    """Each operation of the network with the codes that go in and come out.
+
+    Returns
+    -------
+    list of tuple
+        Layer (see `layers`), input, output; for an addition: layer, input, its `QParams`, what is added, its `QParams`,
+        output.
+    """
+    x, results = outputs(model, image, name)
+    found: list[tuple] = []
+    listed = layers(model)
+    for layer, before, after in zip(listed, [x, *results[:-1]], results, strict=True):
+        other = layer["add_from"]
+        added = () if other is None else (layer["q_in"], results[other], listed[other]["q_out"])
+        found.append((layer, before, *added, after))
+    return found
 
 
 def timed(model: Network, image: Tensor, name: str) -> Callable[[], None]:

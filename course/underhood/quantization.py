@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -38,8 +38,8 @@ class QParams:
         object.__setattr__(self, "zero_point", int(self.zero_point))
 
 
-def load_layers(file: str | Path) -> list[dict]:
-    """The layers of a network from an `.npz` file, in the order in which they run.
+def load_layers(stored: Mapping[str, np.ndarray]) -> list[dict]:
+    """The layers of a network, in the order in which they run, from the arrays of `data.load("digits_cnn")` and the like.
 
     Returns
     -------
@@ -51,14 +51,13 @@ def load_layers(file: str | Path) -> list[dict]:
         "q_in" and "q_out" (`QParams`).
     """
     layers: list[dict] = []
-    with np.load(file) as stored:
-        for op in (str(name) for name in stored["ops"]):
-            prefix = f"{len(layers)}."
-            fields = {key.removeprefix(prefix): stored[key] for key in stored.files if key.startswith(prefix)}
-            stride, padding, groups, relu, add_from = (int(n) for n in fields.pop("geometry"))
-            geometry = {"stride": stride, "padding": padding, "groups": groups, "relu": bool(relu)}
-            layer: dict = {"op": op, **geometry, "add_from": None if add_from < 0 else add_from}
-            for key, value in fields.items():
-                layer[key] = QParams(*value) if key in ("q_in", "q_out") else value
-            layers.append(layer)
+    for op in (str(name) for name in stored["ops"]):
+        prefix = f"{len(layers)}."
+        fields = {key.removeprefix(prefix): value for key, value in stored.items() if key.startswith(prefix)}
+        stride, padding, groups, relu, add_from = (int(n) for n in fields.pop("geometry"))
+        geometry = {"stride": stride, "padding": padding, "groups": groups, "relu": bool(relu)}
+        layer: dict = {"op": op, **geometry, "add_from": None if add_from < 0 else add_from}
+        for key, value in fields.items():
+            layer[key] = QParams(*value) if key in ("q_in", "q_out") else value
+        layers.append(layer)
     return layers

@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "course")]
 from oracles import quantized_kernels as qk  # noqa: E402
 from oracles.quantized_kernels import Conv  # noqa: E402
 
+from underhood import data  # noqa: E402
 from underhood.quantization import QParams, load_layers  # noqa: E402
 
 TRAIN = 1347  # of 1,797 digits; the other 450 were written by people whom the network has not seen
@@ -302,7 +303,7 @@ def freeze_digits() -> None:
     """The float network, the quantized one, and the quantized one's logits for the 450 digits that were held back."""
     file = DATA / "digits_cnn.npz"
     save(file, stored_layers(train_digits()))
-    layers = quantize_layers(load_layers(file))
+    layers = quantize_layers(load_layers(data.load("digits_cnn")))
     images, _ = digits()
     codes = qk.quantize_model(images[TRAIN:, None] / np.float32(16), layers[0]["q_in"])
     logits = {
