@@ -322,16 +322,21 @@ if ready("adam_step"):
 # torch has more of them. On x²/20 + y² from (−4.5, 2.4), 50 steps each, the cell prints how low they come. `LBFGS` wants a *closure*, a function that it may call several times a step. No order here holds for all problems, or for other learning rates.
 
 # %%
-candidates = {"SGD": 0.5, "Adagrad": 1.0, "RMSprop": 0.1, "Adadelta": 30.0, "Adam": 0.2, "LBFGS": 1.0}
-for name, lr in candidates.items():
+def lowest(name: str, lr: float) -> float:
     p = tensor([-4.5, 2.4], requires_grad=True)
     optimizer = getattr(torch.optim, name)([p], lr=lr)
-    def closure():
+
+    def closure() -> Tensor:
         optimizer.zero_grad()
         (loss := p[0] ** 2 / 20 + p[1] ** 2).backward()
         return loss
-    losses = [optimizer.step(closure).item() for _ in range(50)]
-    print(f"{name:9} lr {lr:<4}  f = {losses[-1]:.1e}")
+
+    return [optimizer.step(closure).item() for _ in range(50)][-1]
+
+# %%
+candidates = {"SGD": 0.5, "Adagrad": 1.0, "RMSprop": 0.1, "Adadelta": 30.0, "Adam": 0.2, "LBFGS": 1.0}
+for name, lr in candidates.items():
+    print(f"{name:9} lr {lr:<4}  f = {lowest(name, lr):.1e}")
 
 # %% [markdown]
 # ## Trajectories
@@ -440,7 +445,7 @@ check("lr_at", hidden=True)
 # torch builds the same from two schedulers in sequence. In its loop `scheduler.step()` stands *after* `optimizer.step()`: the other way round skips the first rate. And `get_last_lr()` is the rate in use; `get_lr()` is internal and shows other numbers at the boundaries.
 
 # %%
-from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, LambdaLR, LinearLR, MultiStepLR, SequentialLR, StepLR
+from torch.optim import lr_scheduler
 
 
 def rates_of(build: Callable, steps: int = 14, lr: float = 0.1) -> list[float]:
@@ -454,20 +459,20 @@ def rates_of(build: Callable, steps: int = 14, lr: float = 0.1) -> list[float]:
 
 # %%
 def warm_cosine(o):
-    rise, fall = LinearLR(o, 0.25, 1.0, 3), CosineAnnealingLR(o, 10, eta_min=0.01)
-    return SequentialLR(o, [rise, fall], milestones=[4])
+    rise, fall = lr_scheduler.LinearLR(o, 0.25, 1.0, 3), lr_scheduler.CosineAnnealingLR(o, 10, eta_min=0.01)
+    return lr_scheduler.SequentialLR(o, [rise, fall], milestones=[4])
 
 
 if ready("lr_at"):
     theirs = rates_of(warm_cosine)
     print(f"largest difference {max(abs(a - lr_at(i)) for i, a in enumerate(theirs)):.1e}")
-    others = {"StepLR": lambda o: StepLR(o, 5, 0.5), "ExponentialLR": lambda o: ExponentialLR(o, 0.8)}
+    others = {"StepLR": lambda o: lr_scheduler.StepLR(o, 5, 0.5), "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.8)}
     plots.show_rates({"lr_at": [lr_at(i) for i in range(14)]} | {k: rates_of(v) for k, v in others.items()})
 
 # %%
 # Two more, in numbers: MultiStepLR drops at named steps, LambdaLR multiplies by what your function returns.
-print([round(r, 4) for r in rates_of(lambda o: MultiStepLR(o, [3, 6], 0.1), 8)])
-print([round(r, 4) for r in rates_of(lambda o: LambdaLR(o, lambda step: 1 / (1 + step)), 8)])
+print([round(r, 4) for r in rates_of(lambda o: lr_scheduler.MultiStepLR(o, [3, 6], 0.1), 8)])
+print([round(r, 4) for r in rates_of(lambda o: lr_scheduler.LambdaLR(o, lambda step: 1 / (1 + step)), 8)])
 
 # %% [markdown]
 # ## Why a sigmoid gives decimals
@@ -555,8 +560,8 @@ if ready("bce_with_logits"):
     print("by formula", ((torch.sigmoid(z) - t) / 3).tolist())
     h = 1e-6 * torch.eye(3, dtype=torch.float64)
     print("numerical ", [((bce_with_logits(z + e, t) - bce_with_logits(z - e, t)) / 2e-6).item() for e in h])
-    if "grad_check" in globals() and "numeric_grad" in globals():
-        print("grad_check", grad_check(lambda z: bce_with_logits(z, t), z.detach(), numeric_grad))
+    if {"grad_check", "numeric_grad"} <= (yours := globals()).keys():
+        print("grad_check", yours["grad_check"](lambda z: bce_with_logits(z, t), z.detach(), yours["numeric_grad"]))
 
 # %% [markdown]
 # Now two logits of ±200, both wrong. `nn.BCELoss` of the sigmoid cuts the logarithm off at −100. **Predict** its gradient.
@@ -978,8 +983,9 @@ if ready("accumulated_grad"):
     net, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(10, 3).double()
     y = torch.stack((x.sum(1), x.prod(1)), dim=1)
     whole = torch.autograd.grad(F.mse_loss(net(x), y), list(net.parameters()))
-    chunks = list(zip(x.split([4, 4, 2]), y.split([4, 4, 2])))
-    print(f"largest difference {max((a - b).abs().max().item() for a, b in zip(whole, accumulated_grad(net, chunks))):.1e}")
+    chunks = list(zip(x.split([4, 4, 2]), y.split([4, 4, 2]), strict=True))
+    pairs = zip(whole, accumulated_grad(net, chunks), strict=True)
+    print(f"largest difference {max((a - b).abs().max().item() for a, b in pairs):.1e}")
 
 # %% [markdown]
 # ## Five questions
