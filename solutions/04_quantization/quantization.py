@@ -15,9 +15,9 @@
 # %% [markdown]
 # # Chapter 4 · Quantization
 #
-# Somebody read the integers out of a quantized network, redid its first convolution in numpy, and found 92 % of the
-# numbers equal. Most others were off by one; one was 121 where PyTorch had 76. The best answer said: 99.999 %, the rest
-# depends on the hardware. You will find every cause, and end at 100.0000 %.
+# A **quantized** network computes with 8-bit integers. Somebody read them out of one, redid its first convolution in
+# numpy, and found 92 % of the numbers equal. Most others were off by one; one was 121 where PyTorch had 76. The best
+# answer said: 99.999 %, the rest depends on the hardware. You will find every cause, and end at 100.0000 %.
 #
 # ![Three maps of misses over a portrait. The public attempt misses the kernel everywhere, on 9 of 100 outputs. With the network's own scale the misses that are left lie on bright places: face, stars, collar. With sums as the kernel keeps them there is no miss.](figures/misses.png)
 #
@@ -621,13 +621,14 @@ if ready(*LAYER):
 
 # %% [markdown]
 # - **The zero point** was wrong by one and cost one output: `x - zx` shifts as a whole. It costs where a range *ends*.
-# - **The range** is the big one: the network quantizes with the scale and zero point it was calibrated with, not with
-#   those of your picture. The codes that go in differ by a few steps.
+# - **The range** is the big one: the network keeps the scale and zero point of its **calibration**, a run over sample
+#   pictures that recorded the ranges. With those of your picture the codes that go in differ by a few steps.
 # - **The clamp** cost 397 outputs. A ReLU at code 0 was right only because `zo` is 0 here.
 # - **float64** cost one. Adding the zero point early and a range without 0 cost nothing on this photo; your checks had
 #   inputs where they do.
 #
-# The question also replayed one pixel with `weight[2]` while speaking of channel 1: print the index with the number.
+# The question also replayed one pixel with `weight[2]` while speaking of channel 1: print the index with the number. Its
+# code no longer runs as it stands: `np.int` is gone, and `torch.tensor(t)` of a tensor warns (use `t.clone()`).
 #
 # 3.4 % are left, most of them off by more than one. Look at the worst: its 27 products, in pairs, in the kernel's order (row, column,
 # channel).
@@ -1230,8 +1231,8 @@ check("quantized_network", hidden=True)
 # ## Digits, from float32 to your own integers
 #
 # A MobileNet in miniature reads handwritten digits of 8 × 8 pixels: 8,442 weights, trained on 1,347 digits, tested on 450
-# others. It is loaded; set `TRAIN` to True to train your own in about ten seconds. Each layer remembers the range of its
-# outputs on the training digits.
+# others. It is loaded; set `TRAIN` to True to train your own in about ten seconds (the frozen logits further down belong to
+# the loaded one). Each layer remembers the range of its outputs on the training digits.
 
 # %%
 TRAIN = False
