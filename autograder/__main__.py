@@ -8,13 +8,12 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from sqlalchemy.exc import SQLAlchemyError
 from tqdm import tqdm
 
 from . import selftest
 from .chapters import chapters
 from .forkserver import ServerError
-from .gradebook import Locked, Unprepared
+from .gradebook import Locked, Unwritten
 from .run import CLASS, Busy, Row, grade
 from .sandbox import Limits, SandboxError
 
@@ -89,14 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
     except SandboxError as error:
         print(f"{error}\nTo grade without a sandbox, say --trust-submissions.", file=sys.stderr)
         return 2
-    except (ServerError, Locked, Unprepared) as error:
+    except (ServerError, Locked, Unwritten) as error:
         print(f"{error}\n{AGAIN}", file=sys.stderr)
         return 1
     except OSError as error:
         print(f"The grader could not read or write: {error}.\n{AGAIN}", file=sys.stderr)
-        return 1
-    except SQLAlchemyError as error:
-        print(f"The gradebook could not be written: {getattr(error, 'orig', error)}.\n{AGAIN}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"Stopped. {AGAIN}", file=sys.stderr)

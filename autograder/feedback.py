@@ -79,10 +79,11 @@ def graded_notebook(
         if meta.get("grade") and name in verdicts:
             verdict = verdicts[name]
             data = {"text/html": verdict._repr_html_(), "text/plain": repr(verdict)}
-            cell.outputs = [nbformat.v4.new_output("execute_result", data, execution_count=1)]
+            output = {"output_type": "execute_result", "data": data, "metadata": {}, "execution_count": 1}
+            cell.outputs = [nbformat.from_dict(output)]
             cell.execution_count = 1
         elif outputs.get(cell.get("id", "")):
-            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=outputs[cell.id])]
+            cell.outputs = [nbformat.from_dict({"output_type": "stream", "name": "stdout", "text": outputs[cell.id]})]
     return graded
 
 

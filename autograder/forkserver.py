@@ -203,6 +203,8 @@ class ForkServer:
         Dotted name of `answer(request: dict, namespace: dict) -> dict`, which runs in the child. None: no requests.
     packages
         Files or folders that can be imported inside, beside the environment's: by default the helper package.
+    prepare
+        A request that the server itself answers once, before it serves.
     walls
         False runs submissions without any sandbox, with the grader's own rights: for submissions that are trusted.
 
@@ -226,10 +228,12 @@ class ForkServer:
         limits: Limits | None = None,
         answer: str | None = "underhood.remote.answer",
         packages: Sequence[Path] = (UNDERHOOD,),
+        prepare: Mapping[str, Any] | None = None,
         walls: bool = True,
     ) -> None:
         self.limits = limits or Limits()
         self._preload, self._answer, self._packages, self._walls = tuple(preload), answer, tuple(packages), walls
+        self._prepare = prepare
         self._lock = threading.Lock()
         self._generation, self._open = 0, False
         self._process: subprocess.Popen | None = None
@@ -282,6 +286,7 @@ class ForkServer:
             "limits": dataclasses.asdict(self.limits),
             "preload": self._preload,
             "answer": self._answer,
+            "prepare": self._prepare,
             "walls": self._walls,
         }
         command = [sys.executable, "-s", "-m", "autograder.warm", str(theirs.fileno()), json.dumps(settings)]
@@ -443,7 +448,9 @@ class ForkServer:
         try:
             child.ask({"seed": job.seed}, limits.request_seconds)
             if job.before is not None and progress.before is None:
-                progress.before, _ = self._put(child, job.before, deadline, "reading the code", progress)
+                progress.before, alive = self._put(child, job.before, deadline, "reading the code", progress)
+                if not alive:
+                    return False
             for id_, source in job.cells:
                 if id_ not in progress.skip:
                     self._run_cell(child, id_, source, progress, deadline)
@@ -492,6 +499,8 @@ class ForkServer:
         if outcome == "timeout":
             progress.slow.add(id_)
         output, truncated = child.output()
+        room = self.limits.kept_in_all_bytes - sum(len(cell.output) for cell in progress.cells.values())
+        output, truncated = output[: max(room, 0)], truncated or len(output) > room
         if id_ not in progress.cells or progress.cells[id_].outcome in ("ok", "error"):
             progress.cells[id_] = CellResult(id_, outcome, error, message, output, truncated, time.monotonic() - begin)
             if outcome not in ("ok", "error"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import re
 import sys
 import time
 import warnings
@@ -11,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import nbformat
-from nbgrader.api import Gradebook, MissingEntry
+from nbgrader.api import Gradebook, InvalidEntry, MissingEntry
 from nbgrader.apps import NbGraderAPI
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import OperationalError, SAWarning
+from sqlalchemy.exc import SAWarning, SQLAlchemyError
 
 from .build import configuration
 from .chapters import COURSE, SOLUTIONS
@@ -22,10 +24,17 @@ from .chapters import COURSE, SOLUTIONS
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[Gradebook]:
-    """The gradebook at a database URL, closed again at the end."""
+    """The gradebook at a database URL, closed again at the end.
+
+    Raises
+    ------
+    Locked, Unwritten
+        It cannot be opened.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SAWarning)  # nbgrader's own: "object not in session" for each new submission
-        book = Gradebook(url, course_id=configuration().CourseDirectory.course_id)
+        logging.getLogger("tornado.application").setLevel(logging.CRITICAL)  # where nbgrader logs what it raises
+        book = patiently(lambda: Gradebook(url, course_id=configuration().CourseDirectory.course_id))
         try:
             yield book
         finally:
@@ -39,7 +48,7 @@ def prepare(url: str, chapter: str, scratch: Path) -> None:
 
     Raises
     ------
-    Unprepared
+    Unwritten
         nbgrader could not.
     """
     if patiently(lambda: prepared(url, chapter)):
@@ -53,7 +62,11 @@ def prepare(url: str, chapter: str, scratch: Path) -> None:
 
     result = patiently(save, lambda result: not result["success"] and _locked(str(result)))
     if not result["success"]:
-        raise Unprepared(f"nbgrader could not save the cells of {chapter} at {url}:\n{result.get('log', '')[-2000:]}")
+        log = str(result.get("log", ""))
+        if "[ERROR] Canceled" in log:  # how nbgrader takes Ctrl-C
+            raise KeyboardInterrupt
+        errors = re.findall(r"^\s*([\w.]+(?:Error|Exception): .*)$", log, re.M) or log.strip().splitlines() or ["?"]
+        raise Unwritten(f"nbgrader could not save the cells of {chapter} in the gradebook: {errors[-1][:500]}")
 
 
 def prepared(url: str, chapter: str) -> bool:
@@ -101,7 +114,8 @@ def _write(book: Gradebook, student: str, chapter: str, scores: Mapping[str, flo
                 grade.needs_manual_grade = False
         book.db.commit()
     except BaseException:
-        book.db.rollback()
+        with contextlib.suppress(SQLAlchemyError):
+            book.db.rollback()
         raise
 
 
@@ -109,8 +123,8 @@ T = TypeVar("T")
 WAIT_SECONDS = 600.0  # for another program, such as the formgrader, to let go of the database
 
 
-class Unprepared(RuntimeError):
-    """nbgrader could not save the chapter's cells."""
+class Unwritten(RuntimeError):
+    """Something could not be written into the gradebook."""
 
 
 class Locked(RuntimeError):
@@ -129,6 +143,8 @@ def patiently(do: Callable[[], T], locked: Callable[[T], bool] = lambda result: 
     ------
     Locked
         After `WAIT_SECONDS`.
+    Unwritten
+        The database is faulty in another way, the disk full for example.
     """
     end, said = time.monotonic() + WAIT_SECONDS, False
     while True:
@@ -136,9 +152,10 @@ def patiently(do: Callable[[], T], locked: Callable[[T], bool] = lambda result: 
             result = do()
             if not locked(result):
                 return result
-        except OperationalError as error:
+        except (SQLAlchemyError, InvalidEntry) as error:  # nbgrader makes the one of the other
             if not _locked(str(error)):
-                raise
+                reason = str(getattr(error, "orig", error)).partition("\n")[0]
+                raise Unwritten(f"The gradebook could not be written: {reason}.") from error
         if time.monotonic() > end:
             raise Locked("The gradebook is still locked by another program. Close the formgrader, then try again.")
         if not said:

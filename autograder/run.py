@@ -134,15 +134,18 @@ def _question(case: Case) -> dict[str, Any]:
 
 def verdicts(chapter: str, result: Result, early: Mapping[int, Verdict], seed: int) -> dict[str, Verdict]:
     """The judge's verdicts on what came back from the sandbox: of the early and the late answer the better one."""
-    said = result.before.value if result.before and result.before.value else {}
+    said = (result.before.value if result.before else {}) or {}
     found = {}
     for number, (exercise, answer) in enumerate(zip(exercises(chapter), result.answers, strict=True)):
         choices = {"early": early[number]} if number in early else {}
         if number not in early or result.early.get(number) is not answer:
             choices["late"] = _verdict(exercise, answer.value, answer.reason, seed)
         for when, verdict in choices.items():
-            if verdict.points and (name := said.get(when, {}).get(exercise.name)):
+            name = said.get(when, {}).get(exercise.name)
+            if verdict.points and name:
                 choices[when] = refused(exercise, name[:100])
+            elif exercise.forbids and when not in said:  # unknown is never full marks
+                choices[when] = blank(exercise, "The code could not be read, so this answer is not judged.")
         found[exercise.name] = max(reversed(choices.values()), key=lambda verdict: verdict.points)
     return found
 
@@ -324,7 +327,13 @@ def grade(
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")
         run = Run(chapter, out, _seed(chapter, out, seed), url or f"sqlite:///{out.resolve()}/gradebook.db")
-        return run.batch(found, given, ForkServer(preload(chapter), limits, ANSWER, walls=not trust), jobs, progress)
+        return run.batch(
+            found,
+            given,
+            ForkServer(preload(chapter), limits, ANSWER, prepare={"prepare": chapter}, walls=not trust),
+            jobs,
+            progress,
+        )
 
 
 class Busy(RuntimeError):
@@ -453,7 +462,9 @@ class Run:
             write(self.out / "feedback" / row.student / self.chapter / f"{stem}.html", text)
         for stem, notebook in graded.notebooks.items():
             path = self.out / "autograded" / row.student / self.chapter / f"{stem}.ipynb"
-            write(path, nbformat.writes(notebook) + "\n")
+            write(
+                path, nbformat.v4.writes_json(notebook) + "\n"
+            )  # the checks of nbformat.writes take longer than the writing
         scores = {f"{self.chapter}-{name}-check": sum(parts.values()) for name, parts in row.parts.items()}
         gradebook.write(book, row.student, self.chapter, scores)
         journal.write(json.dumps(asdict(row)).encode() + b"\n")

@@ -100,8 +100,8 @@ class Limits:
         Each of the private folders; one file.
     processes, open_files
         At one time.
-    kept_output_bytes
-        What is kept of one cell's output; the rest is read and thrown away.
+    kept_output_bytes, kept_in_all_bytes
+        What is kept of one cell's output, and of all cells'; the rest is read and thrown away.
     output_bytes
         Output of one attempt, thrown away or not, after which the process is killed.
     reply_bytes
@@ -120,6 +120,7 @@ class Limits:
     processes: int = 64
     open_files: int = 256
     kept_output_bytes: int = 100_000
+    kept_in_all_bytes: int = 2_000_000
     output_bytes: int = 1 << 30
     reply_bytes: int = 32 << 20
     retries: int = 4

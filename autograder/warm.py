@@ -43,6 +43,8 @@ def main() -> None:
         if settings["walls"]:
             walls = sandbox.settle(), sandbox.Filter()
         answer = warm_up(settings["preload"], settings["answer"])
+        if answer is not None and settings["prepare"] is not None:
+            answer(settings["prepare"], {})
         shell = make_shell()
         threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
         if threads != 1:

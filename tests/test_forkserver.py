@@ -298,7 +298,9 @@ def test_threads_may_share_a_server(server):
 
 
 def test_no_process_file_descriptor_or_group_is_left_behind():
-    before, descriptors = sandbox.descendants(os.getpid()), os.listdir("/proc/self/fd")
+    before, descriptors = [], os.listdir("/proc/self/fd")
+    while before != (before := sandbox.descendants(os.getpid())):
+        time.sleep(0.5)  # what earlier tests ended may still be dying
 
     def settled(expected):
         deadline = time.monotonic() + 10  # the dead wait a moment for their parent

@@ -68,17 +68,12 @@ def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str
     defined: dict[str, ast.AST] = {}
     imports: list[ast.AST] = []
     for source in sources:
-        lines = source.split("\n")
-        lines = [re.sub(r"\S.*", "pass", line) if line.lstrip().startswith(("%", "!")) else line for line in lines]
-        try:
-            tree = ast.parse("\n".join(lines))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        imports += [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        for node in _parsed(source):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                imports.append(node)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 defined[node.name] = node
-            elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name | ast.Lambda):
+            elif isinstance(node, ast.Assign):
                 defined |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
     reached: dict[str, ast.AST] = {}
     waiting = [name]
@@ -88,6 +83,22 @@ def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str
             reached[key] = defined[key]
             waiting += sorted(_free(defined[key]))
     return _in_nodes([*imports, *reached.values()], forbids, {})
+
+
+@functools.lru_cache(maxsize=2048)
+def _parsed(source: str) -> tuple[ast.AST, ...]:
+    """All imports of a cell, and its definitions of functions, classes and other names for something; none if it is no Python."""
+    lines = source.split("\n")
+    lines = [re.sub(r"\S.*", "pass", line) if line.lstrip().startswith(("%", "!")) else line for line in lines]
+    try:
+        tree = ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    values = ast.Attribute | ast.Name | ast.Lambda | ast.List | ast.Tuple | ast.Dict
+    named = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, values)]
+    made = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
+    return (*imports, *sorted([*named, *made], key=lambda node: node.lineno))
 
 
 def _free(node: ast.AST) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from .check import find, look_up
 from .forbid import in_cells, in_object
 from .probes import observe, seen_to_json
-from .record import case_from_json
+from .record import case_from_json, exercises
 
 
 def answer(request: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]:
@@ -18,8 +18,9 @@ def answer(request: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]
     Parameters
     ----------
     request
-        `{"exercise": name, "forbids": […], "cases": [case as JSON, without its answer]}`, or before the first cell
-        `{"cells": [source, …], "answers": {exercise: {"forbids": […], "checked_after": number of cells}}}`.
+        `{"prepare": chapter}` (see `prepare`); before the first cell `{"cells": [source, …], "answers": {exercise:
+        {"forbids": […], "checked_after": number of cells}}}` (see `scan`); then `{"exercise": name, "forbids": […],
+        "cases": [case as JSON, without its answer]}`.
     namespace
         The notebook's names at this moment.
 
@@ -29,6 +30,8 @@ def answer(request: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]
         `notes` on how the object was found, `forbidden` (the name of a forbidden callable in its source, or ""), and
         `seen`, one observation a case, or None where there is nothing to judge. For cells: see `scan`.
     """
+    if "prepare" in request:
+        return prepare(request["prepare"])
     if "cells" in request:
         return scan(request["cells"], request["answers"])
     exercise = find(request["exercise"])
@@ -43,6 +46,18 @@ def answer(request: dict[str, Any], namespace: dict[str, Any]) -> dict[str, Any]
         return {"notes": notes, "forbidden": name, "seen": None}
     seen = observe(exercise, obj, [case_from_json(case) for case in request["cases"]], namespace)
     return {"notes": notes, "forbidden": "", "seen": [seen_to_json(one) for one in seen]}
+
+
+def prepare(chapter: str) -> dict[str, Any]:
+    """Put a chapter's cases to an answer that does nothing: what that loads and looks up need not be done again after a fork."""
+    for exercise in exercises():
+        if exercise.chapter == chapter:
+            observe(exercise, _nothing, exercise.cases, {})
+    return {}
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """An answer that does nothing."""
 
 
 def scan(cells: Sequence[str], answers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
