@@ -19,6 +19,7 @@ from pathlib import Path
 import nbformat
 
 from autograder import exercises
+from autograder.chapters import ROOT
 from autograder.run import releases
 from autograder.sample_class import reference_answers, submission
 
@@ -141,7 +142,7 @@ def honest() -> Iterator[HandIn]:
 LOOK = """
     import glob, os, re
     found = []
-    for top in ("/", "..", "/work", "/root", "/home", "/opt", "/srv", "/mnt", "/var", "/run", "/etc"):
+    for top in ("/", "..", REPOSITORY, "/root", "/home", "/opt", "/srv", "/mnt", "/var", "/run", "/etc"):
         for folder, folders, files in os.walk(top):
             folders[:] = [f for f in folders if f not in ("proc", "sys", "usr", "site-packages", "dist-packages")]
             found += [os.path.join(folder, name) for name in files if re.search(
@@ -187,7 +188,7 @@ def facts() -> Iterator[HandIn]:
     # Nothing that follows runs, so nothing is defined: the learner would see that as well.
     yield HandIn("s08c-run-code", one(notebook(NOTHING, first=swallow)), 0)
     yield HandIn("s08c-run-code-last", one(notebook(last=swallow)))
-    yield HandIn("s09-reads-the-disk", one(notebook(NOTHING, first=LOOK)), 0)
+    yield HandIn("s09-reads-the-disk", one(notebook(NOTHING, first=LOOK.replace("REPOSITORY", repr(str(ROOT))))), 0)
     gradebook = """
         import glob, sqlite3
         for path in ["gradebook.db", "../gradebook.db", "/tmp/gradebook.db", *glob.glob("/[a-hr-t]*/**/*.db", recursive=True)]:
@@ -244,7 +245,7 @@ def facts() -> Iterator[HandIn]:
                 print("LEAK", address)
             except OSError:
                 pass
-        for place in ("/work", "/usr", "/etc", "/opt/site", "/opt/site/underhood", "..", "/home"):
+        for place in ("/usr", "/etc", "/opt/site", "/opt/site/underhood", "..", "/home"):
             try:
                 open(place + "/WRITTEN", "w").write("x")
                 print("LEAK", place)
