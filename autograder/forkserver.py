@@ -300,7 +300,7 @@ class ForkServer:
             # Only these two files of the grader: neither is secret, and nothing else of it exists inside.
             packages = {f"autograder/{name}": HERE / name for name in ("warm.py", "sandbox.py")}
             packages |= {path.name: path for path in self._packages}
-            environment |= {"HOME": sandbox.HOME, "PATH": f"{sys.prefix}/bin:/usr/bin:/bin", "PYTHONPATH": sandbox.SITE}
+            environment |= {"HOME": sandbox.HOME, "PATH": f"{sandbox.inside(sys.prefix)}/bin:/usr/bin:/bin", "PYTHONPATH": sandbox.SITE}
             passwd = tempfile.TemporaryFile()
             passwd.write(f"learner:x:{sandbox.NOBODY}:{sandbox.NOBODY}::{sandbox.HOME}:/bin/sh\n".encode())
             passwd.seek(0)

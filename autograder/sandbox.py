@@ -169,7 +169,7 @@ def bubblewrap(
             arguments += ["--ro-bind", str(path), str(path)]
     arguments += ["--dir", "/etc", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     arguments += ["--perms", "0444", "--ro-bind-data", str(passwd), "/etc/passwd"]
-    shown = {Path(prefix): Path(prefix) for prefix in python_prefixes()}
+    shown = {inside(prefix): Path(prefix) for prefix in python_prefixes()}
     shown |= {Path(SITE, name): source.resolve() for name, source in packages.items()}
     for place, source in shown.items():
         for parent in reversed(place.parents):  # or bubblewrap copies the modes from outside: 0700 for /root
@@ -185,8 +185,15 @@ def bubblewrap(
             arguments += ["--cap-add", capability]
     else:
         arguments += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY), "--proc", "/proc"]
-    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--", *command]
-    return arguments
+    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--"]
+    return [*arguments, str(inside(command[0])), *command[1:]]
+
+
+def inside(path: str | Path) -> Path:
+    """Where a file or folder is seen inside: in its own place, unless that lies where a submission has a private folder."""
+    path = Path(path)
+    covered = any(path.is_relative_to(place) for place in PRIVATE)
+    return Path("/opt", *path.parts[1:]) if covered else path
 
 
 def python_prefixes() -> list[str]:

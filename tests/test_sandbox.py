@@ -162,3 +162,9 @@ def test_submissions_at_the_same_time_do_not_see_each_other():
     with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server, ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda _: server.run(Job(cells=[("a", cell)])), range(6)))
     assert {result.cells[0].output for result in results} == {"['mark'] ['mark'] ['1']\n"}
+
+
+def test_an_environment_below_a_private_folder_is_shown_elsewhere():
+    """A clone in /tmp: the submission's own /tmp would cover its Python."""
+    assert sandbox.inside("/tmp/clone/.venv/bin/python") == Path("/opt/tmp/clone/.venv/bin/python")
+    assert sandbox.inside("/srv/clone/.venv/bin/python") == Path("/srv/clone/.venv/bin/python")
