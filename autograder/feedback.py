@@ -24,7 +24,6 @@ def page(
     verdicts: Mapping[str, Verdict],
     answers: Mapping[str, str],
     reason: str,
-    seed: int,
 ) -> str:
     """The feedback page: a verdict an exercise, the learner's own code beside it, everything escaped.
 
@@ -46,7 +45,6 @@ def page(
         points=sum(v.points for v in verdicts.values()),
         max_points=sum(v.max_points for v in verdicts.values()),
         reason=reason,
-        seed=seed,
     )
 
 

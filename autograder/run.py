@@ -111,7 +111,9 @@ def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple
         return judged[number].points == judged[number].max_points
 
     before = {"cells": [source for _, source in cells], "answers": answers} if answers else None
-    return Job(cells, requests(chapter, seed), seed, before, early, settled), judged
+    # The seed of the hidden cases stays here; the learner's code gets one that tells nothing about it.
+    theirs = int.from_bytes(hashlib.sha256(f"learner {seed}".encode()).digest()[:4], "big")
+    return Job(cells, requests(chapter, seed), theirs, before, early, settled), judged
 
 
 @functools.lru_cache(maxsize=64)
@@ -224,7 +226,7 @@ def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, 
     pages, notebooks = {}, {}
     for stem in taken.notebooks or given["releases"]:
         notebook = taken.notebooks.get(stem)
-        pages[stem] = page(found.student, chapter, by_name, judged, _answers(chapter, notebook), reason, seed)
+        pages[stem] = page(found.student, chapter, by_name, judged, _answers(chapter, notebook), reason)
         if notebook is not None:
             notebooks[stem] = graded_notebook(notebook, given["releases"][stem], judged, outputs)
     return Graded(row, pages, notebooks)

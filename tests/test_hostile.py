@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import ctypes
 import html.parser
+import importlib
 import json
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -21,7 +23,8 @@ import pytest
 from nbconvert.exporters import HTMLExporter
 from traitlets.config import Config
 
-from autograder import gradebook, sandbox
+import underhood
+from autograder import chapters, exercises, gradebook, judge, run, sandbox
 
 # Generous: what is meant to end at a limit takes that long, everything else is done in a second on an idle machine.
 LIMITS = {"cell_seconds": 10, "request_seconds": 25, "job_seconds": 240, "grace_seconds": 0.5}
@@ -145,6 +148,34 @@ def test_nothing_was_read_that_a_submission_must_not_see(batch):
         outputs = [o for c in nbformat.read(path, 4).cells for o in c.get("outputs", [])]
         assert not any("LEAK" in str(output.get("text", "")) for output in outputs), path
     assert sum(path.stat().st_size for path in batch.out.rglob("*.ipynb")) < len(EVERY) * 400_000
+
+
+def test_nothing_that_learners_see_or_run_tells_the_seed(batch):
+    assert not any("seed" in path.read_text() for path in (batch.out / "feedback").rglob("*.html"))
+    first, second = (run.job(hostile.CHAPTER, {}, seed)[0] for seed in (5, 6))
+    assert first.seed not in (5, 6) and first.seed != second.seed
+
+
+def test_what_the_sandbox_is_asked_holds_no_answer():
+    for request in run.requests(hostile.CHAPTER, 5):
+        assert request.keys() == {"exercise", "forbids", "cases"}
+        for case in request["cases"]:
+            assert case.keys() == {"about", "part", "args", "kwargs"} and case["about"] == case["part"] == ""
+
+
+def test_nothing_in_the_helper_package_is_an_answer():
+    """Whatever there bears an exercise's name, as a stand-in does, earns nothing."""
+    found = 0
+    names = {e.name: e for chapter in chapters() for e in exercises(chapter)}
+    for module in pkgutil.walk_packages(underhood.__path__, "underhood."):
+        if module.name.endswith("__main__"):
+            continue
+        for key, value in vars(importlib.import_module(module.name)).items():
+            exercise = names.get(key.strip("_"))
+            if exercise and callable(value):
+                found += 1
+                assert judge.judge(exercise.name, value).points == 0, f"{module.name}.{key}"
+    assert found or not any(e.chapter == "04_quantization" for e in names.values())
 
 
 def test_the_gradebook_has_the_same_scores_as_the_rows(batch):
