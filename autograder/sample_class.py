@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+
 from underhood import Exercise
 
 from . import reference
@@ -43,13 +44,15 @@ def pupils(chapter: str) -> list[Pupil]:
         answers = {e.name: alternative(e, position) for e in every}
         found.append(Pupil(STUDENTS[1 + position], f"other right answers, set {position + 1}", answers, full))
     for position in range(7):
-        # Every other exercise is answered with a mistake, each pupil with another one.
-        chosen = [e for i, e in enumerate(every) if (i + position) % 2 == 0]
-        answers, points = dict(right), full
+        # Every other exercise is answered with a mistake, each pupil with another one. The part "together" runs what
+        # else the pupil wrote, so those exercises stay right themselves and lose that point only.
+        chosen = [e for i, e in enumerate(every) if (i + position) % 2 == 0 and "together" not in e.parts]
+        answers, names = dict(right), reference.load(chapter)
         for exercise in chosen:
             mistake = exercise.mistakes[position % len(exercise.mistakes)]
             answers[exercise.name] = written(chapter, exercise.name, mistake.name)
-            points -= exercise.points - judge(exercise.name, mistake.fn).points
+            names[exercise.name] = mistake.fn
+        points = sum(judge(e.name, names[e.name], namespace=names).points for e in every)
         found.append(Pupil(STUDENTS[3 + position], f"mistakes, set {position + 1}", answers, points))
     found.append(Pupil(STUDENTS[10], "untouched", {}, 0.0))
     half = every[: len(every) // 2]
