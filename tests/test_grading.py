@@ -36,7 +36,7 @@ def graded(folder):
                 "--out",
                 str(folder),
                 "--seed",
-                "5",
+                "0",
             ]
             sandboxed = shutil.which("bwrap") is not None
             assert main(command if sandboxed else [*command, "--trust-submissions"]) == 0
