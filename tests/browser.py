@@ -110,9 +110,9 @@ class Server:
             return False
 
     def address(self, path: str, workspace: str = "") -> str:
-        """The URL that opens a file in JupyterLab, logged in, in a workspace of its own."""
-        name = workspace or secrets.token_hex(4)
-        return f"{self.url}/lab/workspaces/{name}/tree/{quote(path)}?token={self.token}"
+        """The URL that opens a file (or nothing) in JupyterLab, logged in, in a workspace of its own."""
+        tree = f"/tree/{quote(path)}" if path else ""
+        return f"{self.url}/lab/workspaces/{workspace or secrets.token_hex(4)}{tree}?token={self.token}"
 
 
 def private(home: Path, *packages: Path) -> dict[str, str]:
@@ -222,12 +222,12 @@ class Lab:
 
     # --- notebooks ----------------------------------------------------------------------------------------------------
 
-    def open(self, path: str) -> None:
+    def open(self, path: str, settle: float = SETTLE) -> None:
         """Open a notebook by its URL and wait until its kernel can take a Run All."""
         self.page.goto(self.server.address(path))
         self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").first.wait_for()
         wait_for("the kernel", lambda: self._ask("w => w.sessionContext.session?.kernel?.status") == "idle")
-        self.page.wait_for_timeout(SETTLE * 1000)
+        self.page.wait_for_timeout(settle * 1000)
 
     def _ask(self, function: str, *arguments: Any) -> Any:
         """What a JavaScript function answers on the notebook in front."""
@@ -266,8 +266,8 @@ class Lab:
         wait_for("the notebook to be saved", lambda: not self._ask("w => w.context.model.dirty"))
 
     def shut_down(self) -> None:
-        """End the notebook's kernel."""
-        self._ask("async w => { await w.sessionContext.shutdown(); return true }")
+        """End the kernel of the notebook in front, if there is one."""
+        self._ask("async w => { await w?.sessionContext?.shutdown(); return true }")
 
     def show(self, grade_id: str) -> Any:
         """Scroll to a graded cell, make it the active one, and return where it is."""

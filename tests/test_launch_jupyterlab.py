@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
-from browser import Lab, browser, failures, grade_of, home, private, serve, shown_points, wait_for
+from browser import Lab, browser, chromium, failures, grade_of, home, private, serve, shown_points, wait_for
 
+import underhood.doctor  # noqa: F401
 from autograder import chapters, exercises
 from autograder.chapters import COURSE, text_sources
 
+doctor = sys.modules["underhood.doctor"]  # the name underhood.doctor is the function
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 WRONG = """def ordinal_rank_sum(x, weights):
     largest = x.topk(len(weights), dim=1).values
@@ -25,23 +28,20 @@ def shots(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def chromium():
-    with browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def server(copy, chromium):
+def server(copy):
     """JupyterLab in a copy of the repository, as `make start` starts it."""
+    chromium()  # skips where there is none
     with home() as folder, serve(copy, private(folder, copy, copy / "course")) as running:
         yield running
 
 
 @pytest.fixture
-def lab(chromium, server, shots):
-    page = Lab(chromium, server, shots)
-    yield page
-    page.close()
+def lab(server, shots):
+    with browser() as running:
+        page = Lab(running, server, shots)
+        yield page
+        page.shut_down()
+        page.close()
 
 
 def quiet(lab):
@@ -53,7 +53,9 @@ def first_chapter():
     return chapters()[0]
 
 
-def test_run_all_on_the_untouched_release_goes_to_the_end(chapter, lab, copy):
+def test_run_all_on_the_untouched_release_goes_to_the_end(lab, copy):
+    """The first chapter; tests/test_launch_binder.py does the same with every chapter in the JupyterLab that Binder has."""
+    chapter = first_chapter()
     for path in sorted((copy / "course" / chapter).glob("*.ipynb")):
         lab.open(path.relative_to(copy).as_posix())
         lab.shot(f"{chapter}-{path.stem}-opened")
@@ -72,6 +74,8 @@ def test_run_all_on_the_reference_gets_full_marks_and_validate_agrees(chapter, l
         path = copy / "worked" / chapter / source.with_suffix(".ipynb").name
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source.with_suffix(".ipynb"), path)
+        if (figures := source.parent / "figures").is_dir():
+            shutil.copytree(figures, path.parent / "figures", dirs_exist_ok=True)
         lab.open(path.relative_to(copy).as_posix())
         cells = lab.run_all()
         assert failures(cells) == []
@@ -139,4 +143,31 @@ def test_locked_cells_stay_as_they_are(lab, copy):
     assert lab.cells() == before
     lab.type_into(f"{chapter}-{name}", "answer = 42")
     assert next(c for c in lab.cells() if grade_of(c) == f"{chapter}-{name}")["source"] == "answer = 42"
+    quiet(lab)
+
+
+def test_cells_copied_and_split_in_jupyterlab_are_seen_and_mended_by_the_doctor(lab, copy):
+    chapter = first_chapter()
+    copied, split = (e.name for e in exercises(chapter)[:2])
+    path = copy / "harmed" / text_sources(chapter)[0].with_suffix(".ipynb").name
+    path.parent.mkdir()
+    shutil.copy(COURSE / chapter / path.name, path)
+    lab.open(path.relative_to(copy).as_posix())
+    lab.type_into(f"{chapter}-{split}", f"def {split}(x):\n    y = x\n    return y")
+    for key in ("ArrowUp", "End", "Control+Shift+-"):
+        lab.page.keyboard.press(key)
+    lab.type_into(f"{chapter}-{copied}", f"def {copied}(*given): return 'mine'")
+    for key in ("Escape", "c", "v"):
+        lab.page.keyboard.press(key)
+    lab.page.wait_for_timeout(300)
+    lab.save()
+
+    notebook = doctor.read(path)
+    slots = doctor.releases()[f"{chapter}/{path.name}"]
+    kinds = {damage.grade_id: damage.kind for damage in doctor.damages(notebook, slots)}
+    assert kinds == {f"{chapter}-{copied}": "copied", f"{chapter}-{split}": "split"}
+    mended = doctor.read(doctor.mend(path))
+    assert doctor.damages(mended, slots) == []
+    lab.open(path.with_name(f"{path.stem}.mended.ipynb").relative_to(copy).as_posix())
+    assert next(c for c in lab.cells() if grade_of(c) == f"{chapter}-{split}")["source"].count("y") == 2
     quiet(lab)

@@ -36,7 +36,7 @@
 import sys
 
 if "google.colab" in sys.modules:  # on Colab: the course's helper package, and nothing else
-    package = "underhood @ git+https://github.com/under-the-hood-course/under-the-hood@v1.0.0"
+    package = "underhood @ git+https://github.com/under-the-hood-course/under-the-hood@v1.0.0#subdirectory=course"
     get_ipython().run_line_magic("pip", f'install -q --no-deps "{package}"')
 
 import time
