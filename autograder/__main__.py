@@ -8,14 +8,17 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tqdm import tqdm
+# jsonschema would compile 38 grammars for formats of addresses (3 seconds), which no notebook is checked for.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
-from . import selftest
-from .chapters import chapters
-from .forkserver import ServerError
-from .gradebook import Locked, Unwritten
-from .run import CLASS, Busy, Row, grade
-from .sandbox import Limits, SandboxError
+from tqdm import tqdm  # noqa: E402
+
+from . import selftest  # noqa: E402
+from .chapters import chapters  # noqa: E402
+from .forkserver import ServerError  # noqa: E402
+from .gradebook import Locked, Unwritten  # noqa: E402
+from .run import CLASS, Busy, Row, grade  # noqa: E402
+from .sandbox import Limits, SandboxError  # noqa: E402
 
 AGAIN = "Nothing is lost: the same command goes on where this one stopped."
 EPILOG = "Exit status: 0 every submission has a row, 1 not, 2 wrong use or a sandbox that cannot be built here."

@@ -147,6 +147,8 @@ class Result:
         How many children it took.
     peak_memory
         Of the largest child, in bytes, on top of what the server holds; 0 where nothing measures it.
+    cpu_seconds
+        Of all children; what their own children used counts where it was waited for.
     """
 
     cells: tuple[CellResult, ...]
@@ -158,6 +160,7 @@ class Result:
     attempts: int = 1
     seconds: float = 0.0
     peak_memory: int = 0
+    cpu_seconds: float = 0.0
 
 
 class _Died(ServerError):
@@ -188,6 +191,7 @@ class _Progress:
     early: dict[int, Answer] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
     peak: int = 0
+    cpu: float = 0.0
 
 
 class ForkServer:
@@ -300,7 +304,11 @@ class ForkServer:
             # Only these two files of the grader: neither is secret, and nothing else of it exists inside.
             packages = {f"autograder/{name}": HERE / name for name in ("warm.py", "sandbox.py")}
             packages |= {path.name: path for path in self._packages}
-            environment |= {"HOME": sandbox.HOME, "PATH": f"{sandbox.inside(sys.prefix)}/bin:/usr/bin:/bin", "PYTHONPATH": sandbox.SITE}
+            environment |= {
+                "HOME": sandbox.HOME,
+                "PATH": f"{sandbox.inside(sys.prefix)}/bin:/usr/bin:/bin",
+                "PYTHONPATH": sandbox.SITE,
+            }
             passwd = tempfile.TemporaryFile()
             passwd.write(f"learner:x:{sandbox.NOBODY}:{sandbox.NOBODY}::{sandbox.HOME}:/bin/sh\n".encode())
             passwd.seek(0)
@@ -482,6 +490,7 @@ class ForkServer:
         finally:
             child.close()
             progress.peak = max(progress.peak, child.peak)
+            progress.cpu += child.cpu
 
     def _run_cell(self, child: _Child, id_: str, source: str, progress: _Progress, deadline: float) -> None:
         """Run one cell and note what became of it; one that ended its process is left out from now on."""
@@ -550,6 +559,7 @@ class ForkServer:
             attempts,
             time.monotonic() - begin,
             progress.peak,
+            progress.cpu,
         )
 
 
@@ -567,6 +577,7 @@ class _Child:
         self._pid, self._handle = 0, -1
         self._cgroup: Cgroup | None = None
         self._at_start, self.peak, self._next_check = 0, 0, 0.0
+        self.cpu = 0.0
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
         self._poll.register(output, select.POLLIN)
@@ -731,6 +742,7 @@ class _Child:
         raise _End(reason)
 
     def _kill(self) -> None:
+        self.cpu = max(self.cpu, sandbox.cpu_seconds(self._pid) if self._pid else 0.0)
         self._signal(signal.SIGKILL)  # the init of its pid namespace: everything in there dies with it
         if not self._walls and self._pid:
             with contextlib.suppress(OSError):

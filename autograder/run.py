@@ -60,6 +60,7 @@ class Row:
     flags: list[str]  # tampered, timeout, memory, killed, …
     reason: str  # one sentence, "" where there is nothing to say
     seconds: float
+    cpu_seconds: float  # of the submission's own processes
     seed: int
     digest: str  # of the submission's bytes: what the journal recognizes it by
 
@@ -218,6 +219,7 @@ def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, 
         flags=flags,
         reason=reason,
         seconds=round(time.monotonic() - start, 3),
+        cpu_seconds=round(result.cpu_seconds, 3) if result else 0.0,
         seed=seed,
         digest=digest(found, given["course"]),
     )

@@ -14,7 +14,7 @@ from autograder.gradebook import Locked, Unwritten
 from autograder.run import Busy, Row
 from autograder.sandbox import Limits, SandboxError
 
-ROW = Row("ada", "01_basics", 3.0, 4, {}, {}, ["timeout"], "a reason", 1.0, 5, "digest")
+ROW = Row("ada", "01_basics", 3.0, 4, {}, {}, ["timeout"], "a reason", 1.0, 0.5, 5, "digest")
 
 
 @pytest.mark.parametrize(
