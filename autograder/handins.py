@@ -5,9 +5,9 @@ What is understood, mixed as it comes:
 - nbgrader's layout, `<folder>/<student>/<chapter>/*.ipynb`. A student with other chapters only has not handed in this one.
 - a folder for each student, notebooks anywhere below; Moodle's suffix `_assignsubmission_file_` is not part of the name.
 - a flat folder of notebooks as a learning management system gives them. The student is (1) what stands before the numbers of
-  Canvas's `name_123_456_file.ipynb` (with or without `_LATE`), else (2) what stands after a leading `<notebook>_` or
-  `<chapter>_`, else (3) what stands before `_<notebook>` or `_<chapter>`, else (4) the whole stem: two students in two rows
-  are mended more easily than two in one.
+  Canvas's `name_123_456_file.ipynb` (with or without `_LATE`; 123 is the user's id there, which keeps two of one name
+  apart), else (2) what stands after a leading `<notebook>_` or `<chapter>_`, else (3) what stands before `_<notebook>` or
+  `_<chapter>`, else (4) the whole stem: two students in two rows are mended more easily than two in one.
 - a zip of any of these, a zip in the place of a notebook, and one notebook.
 
 One outer folder around everything is looked through. Links are never followed: they could lead to another student's work.
@@ -37,7 +37,7 @@ MAX_NOTEBOOKS = 20  # of one student, read
 MAX_DEPTH = 8  # folders below the top
 MAX_ID = 60  # characters of a student id: at most 240 bytes; a folder's name may have 255
 
-CANVAS = re.compile(r"(?P<student>[^_]+)(_LATE)?_\d+_\d+_.+", re.S)
+CANVAS = re.compile(r"(?P<student>[^_]+)(_LATE)?_(?P<id>[0-9]+)_[0-9]+_(?P<file>.+)", re.S)
 MOODLE = re.compile(r"_assignsubmission_file_?$")
 ALLOWED = set("._-+@ ,'()~#")  # beside letters, marks and digits
 FORMULA = "=+-@"  # a spreadsheet takes a cell that begins so for a formula
@@ -57,12 +57,15 @@ class Found:
         The notebooks, sorted.
     flags, reason
         What was wrong with the hand-in as such: words, and one sentence.
+    canvas_id
+        The user's number in Canvas, where the file's name tells it.
     """
 
     student: str
     paths: tuple[Path, ...]
     flags: tuple[str, ...] = ()
     reason: str = ""
+    canvas_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -280,30 +283,44 @@ def _is_notebook(name: str) -> bool:
     return name.lower().endswith(".ipynb")
 
 
-def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str, bool]:
-    """The student by the rule for flat folders in the module's docstring, and whether the name says that it is a hand-in."""
+def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str, bool, str]:
+    """The student by the rule for flat folders in the module's docstring, and whether the name says that it is a hand-in.
+
+    The last is the user's id in Canvas, or "". With a third number it is open which is the id: somebody may be called
+    "ann_7", so that the 7 would take another's place.
+    """
     stem = name.rpartition(".")[0] or name
     if match := CANVAS.fullmatch(stem):
-        return match["student"], True
+        return match["student"], True, "" if re.match("[0-9]+_", match["file"]) else match["id"]
     titles = "|".join(re.escape(title) for title in (chapter, *stems))
     leading = re.match(rf"(?:{titles})_(?P<student>.+)", stem, re.I | re.S)
     trailing = re.match(rf"(?P<student>.+?)_(?:{titles})(?![^\W_])", stem, re.I | re.S)
     match = leading or trailing
-    return (match["student"], True) if match else (stem, False)
+    return (match["student"], True, "") if match else (stem, False, "")
 
 
 def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[Found]:
     """Gather the entries by student."""
-    by_student: dict[str, list[tuple[tuple[str, ...], Entry]]] = {}
+    gathered: list[tuple[str, str, tuple[str, ...], Entry]] = []
+    ids: dict[str, set[str]] = {}  # in Canvas, by name
     for entry in entries:
         first, *rest = entry.parts
         if rest and not first.lower().endswith(".zip"):
-            student = MOODLE.sub("", first)
+            student, canvas_id = MOODLE.sub("", first), ""
         else:
-            student, sure = _student_of_file(first, chapter, stems)
+            student, sure, canvas_id = _student_of_file(first, chapter, stems)
             if not (rest or sure or entry.refused or _is_notebook(first)):
                 continue  # a list of grades, a README
-        by_student.setdefault(unicodedata.normalize("NFC", student), []).append((tuple(rest), entry))
+        student = unicodedata.normalize("NFC", student)
+        gathered.append((student, canvas_id, tuple(rest), entry))
+        ids.setdefault(student, set()).update({canvas_id} - {""})
+    by_student: dict[str, list[tuple[tuple[str, ...], Entry]]] = {}
+    canvas: dict[str, str] = {}
+    for student, canvas_id, inside, entry in gathered:
+        if canvas_id and len(ids[student]) > 1:
+            student = f"{student}_{canvas_id}"
+        by_student.setdefault(student, []).append((inside, entry))
+        canvas[student] = canvas_id or canvas.get(student, "")
     found: list[Found] = []
     taken: set[str] = set()
     known = set(chapters())
@@ -317,11 +334,11 @@ def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[
         while student in taken:
             student += "_"
         taken.add(student)
-        found.append(_found(name, student, [entry for _, entry in here]))
+        found.append(_found(name, student, [entry for _, entry in here], canvas[name]))
     return sorted(found, key=lambda f: f.student)
 
 
-def _found(name: str, student: str, entries: list[Entry]) -> Found:
+def _found(name: str, student: str, entries: list[Entry], canvas_id: str) -> Found:
     paths = sorted((e.path for e in entries if e.path is not None and _is_notebook(e.path.name)), key=str)
     refused = list(dict.fromkeys(e.refused for e in entries if e.refused))
     flags, reasons = [], []
@@ -341,4 +358,4 @@ def _found(name: str, student: str, entries: list[Entry]) -> Found:
     if student != name:
         flags.append("unsafe id")
         reasons.append(f"the name {printable(name)} is not safe as an id and was changed")
-    return Found(student, tuple(paths), tuple(sorted(set(flags))), sentence(reasons))
+    return Found(student, tuple(paths), tuple(sorted(set(flags))), sentence(reasons), canvas_id)

@@ -63,6 +63,7 @@ class Row:
     cpu_seconds: float  # of the submission's own processes
     seed: int
     digest: str  # of the submission's bytes: what the journal recognizes it by
+    canvas_id: str = ""  # where the hand-in came from Canvas
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,7 @@ def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, 
         cpu_seconds=round(result.cpu_seconds, 3) if result else 0.0,
         seed=seed,
         digest=digest(found, given["course"]),
+        canvas_id=found.canvas_id,
     )
     by_name = {exercise.name: exercise for exercise in exercises(chapter)}
     outputs = {cell.id: cell.output for cell in result.cells} if result else {}
@@ -288,7 +290,7 @@ def grade(
     submissions
         A folder or a zip, as `intake.find` takes it.
     out
-        Receives gradebook.db, results.jsonl, grades.csv, feedback/ and autograded/.
+        Receives gradebook.db, results.jsonl, grades.csv, canvas.csv, feedback/ and autograded/.
     jobs
         Submissions at a time.
     students
@@ -487,20 +489,50 @@ class Run:
         everything.sort(key=lambda row: (row["chapter"], row["student"]))
         write(results, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in everything))
         write_csv(self.out / "grades.csv", everything)
+        write_canvas(self.out / "canvas.csv", everything)
         self.journal.unlink(missing_ok=True)
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write grades.csv: a line a submission, a column an exercise."""
     names = list(dict.fromkeys(name for row in rows for name in row["parts"]))
+    lines = [["student", "chapter", "points", "max_points", *names, "flags", "reason"]]
+    for row in rows:
+        scores = [f"{sum(row['parts'][name].values()):g}" if name in row["parts"] else "" for name in names]
+        head = [row["student"], row["chapter"], f"{row['points']:g}", row["max_points"]]
+        lines.append([*head, *scores, " ".join(row["flags"]), row["reason"]])
+    _write_table(path, lines)
+
+
+def write_canvas(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write canvas.csv, which the gradebook of Canvas imports: a line a student, a column a chapter.
+
+    Canvas looks for a student by "ID", the user's number in Canvas, which the names of downloaded files hold; where that is
+    not known, by "SIS Login ID". A line whose first cell holds "Points Possible" sets the assignments' points, so nobody
+    may be called that. (Canvas's lib/gradebook_importer.rb.)
+    """
+    points = {row["chapter"]: row["max_points"] for row in rows}
+    known_ids: dict[str, set[str]] = {}
+    for row in rows:
+        known_ids.setdefault(row["student"], set()).update({row.get("canvas_id", "")} - {""})
+    scores: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        ids = known_ids[row["student"]]
+        canvas_id = row.get("canvas_id", "") or (min(ids) if len(ids) == 1 else "")
+        scores.setdefault((row["student"], canvas_id), {})[row["chapter"]] = f"{row['points']:g}"
+    lines = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *points]]
+    lines.append(["    Points Possible", "", "", "", "", *points.values()])
+    for (student, canvas_id), theirs in sorted(scores.items()):
+        name = student.replace("Points Possible", "Points_Possible")
+        login = "" if canvas_id else student
+        lines.append([name, canvas_id, "", login, "", *(theirs.get(chapter, "") for chapter in points)])
+    _write_table(path, lines)
+
+
+def _write_table(path: Path, lines: list[list[Any]]) -> None:
     fresh = path.with_name(f".{path.name}.new")
     with fresh.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["student", "chapter", "points", "max_points", *names, "flags", "reason"])
-        for row in rows:
-            scores = [f"{sum(row['parts'][name].values()):g}" if name in row["parts"] else "" for name in names]
-            head = [row["student"], row["chapter"], f"{row['points']:g}", row["max_points"]]
-            writer.writerow([*head, *scores, " ".join(row["flags"]), row["reason"]])
+        csv.writer(file).writerows(lines)
     os.replace(fresh, path)
 
 

@@ -82,7 +82,8 @@ def rows_so_far(tmp_path: Path) -> int:
 
 def clean(out: Path) -> bool:
     """No file but the results."""
-    expected = {"autograded", "feedback", "gradebook.db", "grades.csv", "results.jsonl", f"seed-{toy.CHAPTER}.json"}
+    expected = {"autograded", "feedback", "gradebook.db", "grades.csv", "canvas.csv", "results.jsonl"}
+    expected |= {f"seed-{toy.CHAPTER}.json"}
     return {path.name for path in out.iterdir()} == expected and not [p for p in out.rglob(".*")]
 
 

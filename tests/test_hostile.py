@@ -137,7 +137,8 @@ def test_no_process_and_no_file_is_left_behind(batch):
     assert batch.orphans == []
     assert batch.temporary == []
     assert batch.changed == []
-    expected = {"autograded", "feedback", "gradebook.db", "grades.csv", "results.jsonl", "seed-01_basics.json"}
+    expected = {"autograded", "feedback", "gradebook.db", "grades.csv", "canvas.csv", "results.jsonl"}
+    expected |= {"seed-01_basics.json"}
     assert {path.name for path in batch.out.iterdir()} == expected
     assert not [path for path in batch.out.rglob("*") if path.name.startswith(".")]
     assert not Path("/tmp/LEAK").exists()
