@@ -1,4 +1,4 @@
-"""ODE solvers with events at equal error: the fast reference solver against scipy's RK45 and DOP853 with restarts.
+"""ODE solvers with events at equal error: the fast reference solver against scipy and torchdiffeq with restarts.
 
 Four problems. The error of a run is the larger of the greatest error of an event time and the relative error of the final
 state; each method runs at the loosest tolerance of a fixed ladder that keeps it at or below 1e-8, and is timed there. One
@@ -6,16 +6,21 @@ thread, one process, the best of several runs, methods in turn so that a busy ma
 
 scipy has no affect: a run is stopped by a terminal event, the state changed, and the integration started again. Its events
 have a direction, or it would stop at once where it starts; it is asked for the form of the events that is faster for it.
+
+torchdiffeq, where it is installed, is restarted in the same way. Its events have no direction and it never stops by itself: the
+end is a second event, a bounce leaves the ball 1e-13 m above the floor, and a crossing that changes nothing is left behind by a
+short run without events, or the next one would be found where it starts.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,19 +35,23 @@ from underhood import ode
 BOUND = 1e-8
 LADDER = tuple(m * 10.0**-e for e in range(4, 14) for m in (1.0, 0.3))
 REPEATS = 7
+SLOW = 1.0  # seconds: a run that takes longer is timed twice only
+SCIPY = ("RK45", "DOP853")
+TORCHDIFFEQ = ("dopri5", "dopri8")
 
 Run = tuple[list[float], np.ndarray, int]  # event times, final state, calls of f
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A benchmark problem: exact answer, and a run at a tolerance with the fast solver and with a method of scipy."""
+    """A benchmark problem: exact answer, and a run at a tolerance with the fast solver and with a method of the others."""
 
     name: str
     times: np.ndarray
     end: np.ndarray
     fast: Callable[[float], Run]
     scipy: Callable[[str, float], Run]
+    torchdiffeq: Callable[[str, float], Run]
 
 
 def _fast() -> ModuleType:
@@ -80,6 +89,43 @@ def _restarts(
         affect(u)
 
 
+def _until(
+    f: Callable, t: float, u: Any, end: float, event: Callable, method: str, rtol: float, atol: float
+) -> tuple[float, Any, int, bool]:
+    """torchdiffeq, from (t, u) to the event or to the end: time, state, calls of f, and whether it was the event."""
+    import torch
+    from torchdiffeq import odeint_event
+
+    calls = 0
+
+    def rate(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return f(t, u)
+
+    either = lambda t, u: torch.stack((event(t, u), end - t))  # noqa: E731
+    with torch.no_grad():
+        start = torch.tensor(t, dtype=torch.float64)
+        at, states = odeint_event(rate, u, start, event_fn=either, method=method, rtol=rtol, atol=atol)
+    return float(at), states[-1].clone(), calls, end - float(at) > 2 * atol  # times are found to atol
+
+
+def _torch_restarts(
+    f: Callable, u0: np.ndarray, end: float, event: Callable, affect: Callable, method: str, rtol: float, atol: float
+) -> Run:
+    """torchdiffeq, from event to event."""
+    import torch
+
+    t, u, times, calls = 0.0, torch.from_numpy(u0.copy()), [], 0
+    while True:
+        t, u, more, found = _until(f, t, u, end, event, method, rtol, atol)
+        calls += more
+        if not found:
+            return times, u.numpy(), calls
+        times.append(t)
+        affect(u)
+
+
 def food_web() -> Problem:
     """Four species, extinct at 0.05: set to zero, dynamics as before (the public run), to t = 10; exact by expm."""
     matrix, u0, limit, end = ode.FOOD_WEB_MATRIX, ode.FOOD_WEB_START, ode.FOOD_WEB_THRESHOLD, 10.0
@@ -113,9 +159,24 @@ def food_web() -> Problem:
         event.direction = -1
         return _restarts(lambda t, u: matrix @ u, u0, end, event, affect, method, rtol, 1e-3 * rtol)
 
+    def with_torchdiffeq(method: str, rtol: float) -> Run:
+        import torch
+
+        linear, above = torch.from_numpy(matrix.copy()), torch.from_numpy(u0 > limit)
+
+        def event(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+            return torch.where(above, u, torch.inf).min() - limit
+
+        def affect(u: torch.Tensor) -> None:
+            lowest = int((u - limit).abs().argmin())
+            torch.gt(u, limit, out=above)
+            u[lowest], above[lowest] = 0.0, False
+
+        return _torch_restarts(lambda t, u: linear @ u, u0, end, event, affect, method, rtol, 1e-3 * rtol)
+
     exact = expm(matrix * (end - t)) @ u
     fast = lambda rtol: _with_fast(rate, u0, end, callback, rtol, 1e-3 * rtol)  # noqa: E731
-    return Problem("food web", np.array(times), exact, fast, with_scipy)
+    return Problem("food web", np.array(times), exact, fast, with_scipy, with_torchdiffeq)
 
 
 def ball() -> Problem:
@@ -145,8 +206,22 @@ def ball() -> Problem:
         event.direction = -1
         return _restarts(lambda t, u: (u[1], -gravity), u0, end, event, affect, method, rtol, rtol)
 
+    def with_torchdiffeq(method: str, rtol: float) -> Run:
+        import torch
+
+        def f(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+            return torch.stack((u[1], down))
+
+        def affect(u: torch.Tensor) -> None:
+            u[0] = 1e-13
+            u[1] *= -e
+
+        down = torch.tensor(-gravity, dtype=torch.float64)
+        return _torch_restarts(f, u0, end, lambda t, u: u[0], affect, method, rtol, rtol)
+
     fast = lambda rtol: _with_fast(rate, u0, end, callback, rtol, rtol)  # noqa: E731
-    return Problem("ball with 20 bounces", times, np.array([v * v / (2 * gravity), 0.0]), fast, with_scipy)
+    highest = np.array([v * v / (2 * gravity), 0.0])
+    return Problem("ball with 20 bounces", times, highest, fast, with_scipy, with_torchdiffeq)
 
 
 def hundred_species() -> Problem:
@@ -179,9 +254,24 @@ def hundred_species() -> Problem:
         event.direction = -1
         return _restarts(lambda t, u: u * (growth - a @ u), u0, end, event, affect, method, rtol, 1e-3 * rtol)
 
+    def with_torchdiffeq(method: str, rtol: float) -> Run:
+        import torch
+
+        rivals, grows = torch.from_numpy(a), torch.from_numpy(growth)
+        alive = torch.ones(100, dtype=torch.bool)
+
+        def event(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+            return torch.where(alive, u, torch.inf).min() - limit
+
+        def affect(u: torch.Tensor) -> None:
+            lowest = int(torch.where(alive, u, torch.inf).argmin())
+            u[lowest], alive[lowest] = 0.0, False
+
+        return _torch_restarts(lambda t, u: u * (grows - rivals @ u), u0, end, event, affect, method, rtol, 1e-3 * rtol)
+
     times, exact, _ = with_scipy("DOP853", 2.3e-14)
     fast = lambda rtol: _with_fast(rate, u0, end, callback, rtol, 1e-3 * rtol)  # noqa: E731
-    return Problem("100 species", np.array(times), exact, fast, with_scipy)
+    return Problem("100 species", np.array(times), exact, fast, with_scipy, with_torchdiffeq)
 
 
 def lorenz() -> Problem:
@@ -213,9 +303,33 @@ def lorenz() -> Problem:
         part = solve_ivp(f, (0.0, end), u0, method=method, rtol=rtol, atol=rtol, events=event)
         return part.t_events[0].tolist(), part.y[:, -1], part.nfev
 
+    def with_torchdiffeq(method: str, rtol: float) -> Run:
+        import torch
+        from torchdiffeq import odeint
+
+        calls = 0
+
+        def f(t: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+            nonlocal calls
+            calls += 1
+            x, y, z = u.tolist()
+            return torch.tensor((sigma * (y - x), x * (rho - z) - y, x * y - beta * z), dtype=torch.float64)
+
+        t, u, times = 0.0, torch.from_numpy(u0.copy()), []
+        while True:
+            rising = float(u[2]) < 27.0
+            t, u, _, found = _until(f, t, u, end, lambda t, u: u[2] - 27.0, method, rtol, rtol)
+            if not found:
+                return times, u.numpy(), calls
+            if rising:
+                times.append(t)
+            clear = torch.tensor((t, t + 1e-3), dtype=torch.float64)
+            with torch.no_grad():
+                t, u = t + 1e-3, odeint(f, u, clear, method=method, rtol=rtol, atol=rtol)[-1]
+
     times, exact, _ = with_scipy("DOP853", 2.3e-14)
     fast = lambda rtol: _with_fast(rate, u0, end, callback, rtol, rtol)  # noqa: E731
-    return Problem("Lorenz section", np.array(times), exact, fast, with_scipy)
+    return Problem("Lorenz section", np.array(times), exact, fast, with_scipy, with_torchdiffeq)
 
 
 def error(problem: Problem, run: Run) -> float:
@@ -229,64 +343,83 @@ def error(problem: Problem, run: Run) -> float:
 
 def tolerance(problem: Problem, run: Callable[[float], Run]) -> float | None:
     """The loosest tolerance of the ladder that keeps the error, and does so at the next tighter one too."""
-    good = [error(problem, run(rtol)) <= BOUND for rtol in LADDER]
-    return next((rtol for rtol, *ok in zip(LADDER, good, good[1:] + [True], strict=True) if all(ok)), None)
+    kept = None
+    for rtol in LADDER:
+        good = error(problem, run(rtol)) <= BOUND
+        if good and kept is not None:
+            break
+        kept = rtol if good else None
+    return kept
 
 
 def seconds(runs: dict[str, Callable[[], Run]]) -> dict[str, float]:
-    """The best wall time of each, run in turn."""
+    """The best wall time of each, run in turn; slow ones twice only."""
     best = dict.fromkeys(runs, math.inf)
-    for _ in range(REPEATS):
+    for turn in range(REPEATS):
         for name, run in runs.items():
+            if turn > 1 and best[name] > SLOW:
+                continue
             start = time.perf_counter()
             run()
             best[name] = min(best[name], time.perf_counter() - start)
     return best
 
 
-@cache
+@functools.cache
 def problems() -> tuple[Problem, ...]:
     """The four problems with their exact answers."""
     return food_web(), ball(), hundred_species(), lorenz()
 
 
+def torchdiffeq_here() -> str:
+    """Its version, or a sentence that it is missing."""
+    if importlib.util.find_spec("torchdiffeq") and importlib.util.find_spec("torch"):
+        return version("torchdiffeq")
+    return "not installed, so not compared: pip install torchdiffeq"
+
+
 def rows() -> list[dict[str, Any]]:
-    """Wall time and calls of f of the fast solver beside each method of scipy.
+    """Wall time and calls of f of the fast solver beside each method of scipy, and of torchdiffeq where it is installed.
 
     Returns
     -------
     list of dict
-        `name`, `value` (the fast solver's), `unit`, `reference` (scipy's) and `ratio` (reference / value; above 1 the fast
-        solver is better). A method that reaches the bound at no tolerance has the reference and the ratio None.
+        `name`, `value` (the fast solver's), `unit`, `reference` (the other's) and `ratio` (reference / value; above 1 the
+        fast solver is better). A method that reaches the bound at no tolerance has the reference and the ratio None. The
+        last row's value is the version of torchdiffeq, or that it is not installed.
     """
-    table = []
+    here = torchdiffeq_here()
+    others = {f"scipy {m}": ("scipy", m) for m in SCIPY}
+    if here[0].isdigit():
+        others |= {f"torchdiffeq {m}": ("torchdiffeq", m) for m in TORCHDIFFEQ}
+    table: list[dict[str, Any]] = []
     for problem in problems():
-        methods: dict[str, Callable[[float], Run]] = {
-            "fast": problem.fast,
-            **{m: lambda rtol, p=problem, m=m: p.scipy(m, rtol) for m in ("RK45", "DOP853")},
-        }
+        methods: dict[str, Callable[[float], Run]] = {"fast": problem.fast}
+        for name, (package, method) in others.items():
+            methods[name] = functools.partial(getattr(problem, package), method)
         chosen = {name: tolerance(problem, run) for name, run in methods.items()}
         if chosen["fast"] is None:
             raise RuntimeError(f"the fast solver does not reach {BOUND} on {problem.name}")
-        runs = {name: lambda r=methods[name], rtol=rtol: r(rtol) for name, rtol in chosen.items() if rtol is not None}
+        runs = {name: functools.partial(methods[name], rtol) for name, rtol in chosen.items() if rtol is not None}
         walls = seconds(runs)
         calls = {name: run()[2] for name, run in runs.items()}
-        for name in ("RK45", "DOP853"):
+        for name in others:
             for what, unit, values in (("wall", "s", walls), ("calls of f", "calls", calls)):
                 reference = values.get(name)
                 table.append(
                     {
-                        "name": f"ode: {problem.name}, {what} against scipy {name} at error {BOUND:g}",
+                        "name": f"ode: {problem.name}, {what} against {name} at error {BOUND:g}",
                         "value": values["fast"],
                         "unit": unit,
                         "reference": reference,
                         "ratio": None if reference is None else reference / values["fast"],
                     }
                 )
-    return table
+    return [*table, {"name": "ode: torchdiffeq", "value": here, "unit": "", "reference": None, "ratio": None}]
 
 
 if __name__ == "__main__":
     for row in rows():
-        ratio = "not reached" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        print(f"{row['name']:70} {row['value']:>12.6g} {row['unit']:6} {row['reference']!s:>24} {ratio}")
+        ratio = "" if row["unit"] == "" else "not reached" if row["ratio"] is None else f"{row['ratio']:.2f}"
+        value = row["value"] if isinstance(row["value"], str) else f"{row['value']:.6g}"
+        print(f"{row['name']:75} {value:>12} {row['unit']:6} {row['reference'] or ''!s:>24} {ratio}")

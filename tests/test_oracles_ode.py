@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -170,6 +173,50 @@ def test_the_table_tells_every_report_and_every_solver(parts: dict) -> None:
     text = ode_peers.table(parts)
     assert all(report.thread in text for report in ode_peers.REPORTS)
     assert text.count("your solver") == text.count("scipy RK45") == len(ode_peers.REPORTS)
+
+
+def test_torchdiffeq_stands_in_the_table_where_it_is_installed_and_misses_what_the_reports_say(parts: dict) -> None:
+    pytest.importorskip("torchdiffeq", reason="torchdiffeq is not installed, so the table has no row for it")
+    assert ode_peers.table(parts).count("torchdiffeq (first only)") == len(ode_peers.REPORTS)
+    cubic, close, start, vector, _ = ode_peers.REPORTS
+    np.testing.assert_allclose(ode_peers.by_torchdiffeq(cubic), [2.0], atol=1e-9)  # after -6 and -2
+    with pytest.raises(AssertionError, match="underflow"):
+        ode_peers.by_torchdiffeq(close)
+    assert ode_peers.by_torchdiffeq(start) == [0.0]
+    np.testing.assert_allclose(ode_peers.by_torchdiffeq(vector), vector.right, rtol=1e-8)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
+    return importlib.import_module("benchmarks.ode")
+
+
+def test_torchdiffeq_with_restarts_solves_the_problems_of_the_benchmark(bench: ModuleType) -> None:
+    pytest.importorskip("torchdiffeq", reason="torchdiffeq is not installed, so the benchmark goes without it")
+    for problem in (bench.food_web(), bench.ball()):
+        assert bench.error(problem, problem.torchdiffeq("dopri5", 1e-12)) <= bench.BOUND, problem.name
+    crossings = bench.lorenz()
+    times, _, calls = crossings.torchdiffeq("dopri5", 1e-6)
+    assert len(times) == len(crossings.times) == 23 and calls > 1000
+
+
+def test_the_benchmark_tells_that_torchdiffeq_is_missing(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    ball = bench.ball()
+    monkeypatch.setattr(bench, "problems", lambda: (ball,))
+    monkeypatch.setattr(bench, "REPEATS", 1)
+    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
+    *rows, last = bench.rows()
+    assert len(rows) == 4 and not any("torchdiffeq" in row["name"] for row in rows)
+    assert last["name"] == "ode: torchdiffeq" and "pip install torchdiffeq" in last["value"]
+
+
+def test_a_tolerance_counts_only_if_the_next_tighter_one_is_good_too(bench: ModuleType) -> None:
+    ball, ladder = bench.ball(), bench.LADDER
+    right, wrong = (ball.times.tolist(), ball.end, 1), ([], ball.end, 1)
+    cases = [(ladder, ladder[0]), (ladder[1:2] + ladder[4:], ladder[4]), (ladder[-1:], ladder[-1]), ((), None)]
+    for good, kept in cases:
+        assert bench.tolerance(ball, lambda rtol, good=good: right if rtol in good else wrong) == kept
 
 
 def test_a_stale_slope_costs_four_orders(parts: dict) -> None:
