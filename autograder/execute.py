@@ -10,14 +10,13 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-# Asked of the kernel after the last cell: CPU seconds, and MB that it needed at its peak (ru_maxrss is in KB on Linux).
-# Pages of libraries, which the system can drop and read again from their files, are left out: a torch that is built for
-# GPUs maps half a gigabyte of them, one for CPUs next to none.
-_USAGE = """import json as _j, resource as _r
-_u = _r.getrusage(_r.RUSAGE_SELF)
+# Asked of the kernel after the last cell: CPU seconds, and MB that it needed at its peak. Not getrusage's ru_maxrss: that
+# carries over what the process that started the kernel had used. Pages of libraries, which the system can drop and read
+# again from their files, are left out: a torch that is built for GPUs maps half a gigabyte of them, one for CPUs next to none.
+_USAGE = """import json as _j, time as _t
 with open("/proc/self/status") as _s:
-    _f = sum(int(_l.split()[1]) for _l in _s if _l.startswith("RssFile"))
-print(_j.dumps([_u.ru_utime + _u.ru_stime, (_u.ru_maxrss - _f) / 1024]))"""
+    _m = {_l.split()[0]: int(_l.split()[1]) for _l in _s if _l.endswith("kB\\n")}
+print(_j.dumps([_t.process_time(), (_m["VmHWM:"] - _m["RssFile:"]) / 1024]))"""
 
 
 @dataclass(frozen=True)

@@ -179,12 +179,17 @@ class _ServerGone(Exception):
     """The server died under a child, which is nobody's fault."""
 
 
+class _Struck(Exception):
+    """A child was killed for the first time at this point, perhaps from outside: it gets another try."""
+
+
 @dataclass
 class _Progress:
     """What is known of a job between its attempts."""
 
     cells: dict[str, CellResult] = field(default_factory=dict)
     skip: set[str] = field(default_factory=set)
+    struck: set[str] = field(default_factory=set)
     slow: set[str] = field(default_factory=set)
     answers: dict[int, Answer] = field(default_factory=dict)
     before: Answer | None = None
@@ -211,6 +216,8 @@ class ForkServer:
         A request that the server itself answers once, before it serves.
     walls
         False runs submissions without any sandbox, with the grader's own rights: for submissions that are trusted.
+    kernel
+        Its children are Jupyter kernels, which `child` makes; there are no jobs.
 
     Raises
     ------
@@ -234,10 +241,11 @@ class ForkServer:
         packages: Sequence[Path] = (UNDERHOOD,),
         prepare: Mapping[str, Any] | None = None,
         walls: bool = True,
+        kernel: bool = False,
     ) -> None:
         self.limits = limits or Limits()
         self._preload, self._answer, self._packages, self._walls = tuple(preload), answer, tuple(packages), walls
-        self._prepare = prepare
+        self._prepare, self._kernel = prepare, kernel
         self._lock = threading.Lock()
         self._generation, self._open = 0, False
         self._process: subprocess.Popen | None = None
@@ -255,17 +263,18 @@ class ForkServer:
         """Start the server and prove with one empty child that every wall can be built."""
         with self._lock:
             self._open = True
+        progress = _Progress()
         for attempt in range(3):
             try:
                 with self._lock:
                     if not self._open:
                         raise ServerError("the fork server is closed")
                     self._start()
-                child = self._child()
+                child = self._child(progress)
                 self.exact_memory = child.exact_memory
                 child.close()
                 return
-            except (_Died, _ServerGone):  # somebody killed it, or the machine did for want of memory
+            except (_Died, _ServerGone, _Struck):  # somebody killed it, or the machine did for want of memory
                 with self._lock:
                     self._stop()
                 if attempt == 2:
@@ -292,17 +301,23 @@ class ForkServer:
             "answer": self._answer,
             "prepare": self._prepare,
             "walls": self._walls,
+            "kernel": self._kernel,
         }
         command = [sys.executable, "-s", "-m", "autograder.warm", str(theirs.fileno()), json.dumps(settings)]
         environment = {name: "1" for name in THREAD_VARIABLES} | {
             "LANG": "C.UTF-8", "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
             "UNDERHOOD_GRADING": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         }  # fmt: skip
+        files = ["warm.py", "sandbox.py"]
+        if self._kernel:  # somebody looks at its figures, and at its demonstrations
+            environment["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+            del environment["UNDERHOOD_GRADING"]
+            files.append("kernel.py")
         descriptors = [theirs.fileno()]
         passwd = None
         if self._walls:
-            # Only these two files of the grader: neither is secret, and nothing else of it exists inside.
-            packages = {f"autograder/{name}": HERE / name for name in ("warm.py", "sandbox.py")}
+            # Only these files of the grader: none is secret, and nothing else of it exists inside.
+            packages = {f"autograder/{name}": HERE / name for name in files}
             packages |= {path.name: path for path in self._packages}
             environment |= {
                 "HOME": sandbox.HOME,
@@ -384,7 +399,19 @@ class ForkServer:
                     if attempt == 2:
                         raise
 
-    def _child(self) -> _Child:
+    def child(self, listeners: Sequence[int]) -> _Child:
+        """Fork a Jupyter kernel that accepts connections on these descriptors, behind its walls and ready for `serve`."""
+        for _ in range(3):
+            generation = self._generation
+            try:
+                return self._child(listeners=listeners)
+            except _ServerGone:
+                self._restart(generation)
+            except _Struck:
+                pass
+        raise ServerError("a kernel ended before it was ready, three times")
+
+    def _child(self, progress: _Progress | None = None, listeners: Sequence[int] = ()) -> _Child:
         with self._lock:
             control, generation = self._control, self._generation
             if not self._open:
@@ -396,7 +423,7 @@ class ForkServer:
                 channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             output, output_theirs = os.pipe()
             try:
-                socket.send_fds(control, [b"j"], [theirs.fileno(), output_theirs])
+                socket.send_fds(control, [b"j"], [theirs.fileno(), output_theirs, *listeners])
             except OSError:
                 channel.close()
                 os.close(output)
@@ -407,11 +434,10 @@ class ForkServer:
         child = _Child(channel, output, self.limits, generation, self._walls)
         try:
             child.wait_until_ready()
-        except _End:
+        except _End as end:
             said = child.output()[0]
             child.close()
-            if self._gone(generation):
-                raise _ServerGone from None
+            self._blame(child, end, "the start", progress or _Progress())
             raise ServerError(f"a child of the warm server ended before it was ready: {said[-2000:]}") from None
         except BaseException:
             child.close()
@@ -423,7 +449,8 @@ class ForkServer:
     def run(self, job: Job) -> Result:
         """Run a job's cells and put its requests, in as many children as it takes.
 
-        A cell or request that ends its child is left out in the next one, so what the others earn is kept.
+        A cell or request that ends its child is left out in the next one, so what the others earn is kept; where the
+        child was killed, perhaps from outside, it first gets a second try.
 
         Raises
         ------
@@ -447,12 +474,14 @@ class ForkServer:
                         "the warm server died under a job, and so did those started in its place"
                     ) from None
                 self._restart(generation)
+            except _Struck:
+                attempts -= 1
         return self._result(job, progress, attempts, begin, deadline)
 
     def _attempt(self, job: Job, progress: _Progress, deadline: float) -> bool:
         """Whether everything was asked: one child's life."""
         limits = self.limits
-        child = self._child()
+        child = self._child(progress)
         try:
             child.ask({"seed": job.seed}, limits.request_seconds)
             if job.before is not None and progress.before is None:
@@ -484,7 +513,7 @@ class ForkServer:
                         return False
             return True
         except _End as end:
-            self._blame(child, end)
+            self._blame(child, end, "the start", progress)
             progress.events.append(("the start", end.reason))
             return False
         finally:
@@ -502,7 +531,7 @@ class ForkServer:
             outcome = "timeout" if late else "error" if reply["error"] else "ok"
             error, message = reply["error"] or ("", "")
         except _End as end:
-            self._blame(child, end)
+            self._blame(child, end, f"cell {id_}", progress)
             outcome, error, message = end.reason, "", ""
             progress.skip.add(id_)
         if outcome == "timeout":
@@ -528,16 +557,21 @@ class ForkServer:
                 message = ": ".join(reply["error"] or ())
             child.output()  # thrown away: it may hold the inputs of hidden cases
         except _End as end:
-            self._blame(child, end)
+            self._blame(child, end, what, progress)
             value, reason, message, alive = None, end.reason, "", False
         if reason not in ("", "error"):
             progress.events.append((what, reason))
         return Answer(value, reason, message, time.monotonic() - begin), alive
 
-    def _blame(self, child: _Child, end: _End) -> None:
-        """Pass, unless the child ended because the server did."""
-        if end.reason == "killed" and self._gone(child.generation):
+    def _blame(self, child: _Child, end: _End, what: str, progress: _Progress) -> None:
+        """Pass, unless the child ended because the server did, or may have been killed from outside."""
+        if end.reason != "killed":
+            return
+        if self._gone(child.generation):
             raise _ServerGone from None
+        if what not in progress.struck:
+            progress.struck.add(what)
+            raise _Struck from None
 
     def _result(self, job: Job, progress: _Progress, attempts: int, begin: float, deadline: float) -> Result:
         late = time.monotonic() > deadline
@@ -677,6 +711,64 @@ class _Child:
                 return reply, late
             if len(self._received) > self._limits.reply_bytes:
                 self._end("output")
+
+    def serve(self, answer: Callable[[dict], dict], seconds: float) -> str:
+        """Watch a Jupyter kernel and answer its questions, JSON lines, until it is over.
+
+        Parameters
+        ----------
+        answer
+            Question → answer; the question is untrusted.
+        seconds
+            How long it may live.
+
+        Returns
+        -------
+        str
+            Why it is over: "killed" where it ended by itself or was killed by `stop`, else as in `SENTENCES`.
+        """
+        deadline = time.monotonic() + seconds
+        try:
+            while True:
+                for descriptor, _ in self._poll.poll(MEMORY_CHECK_SECONDS * 1000 if self._cgroup is None else 1000):
+                    if descriptor == self._output:
+                        self._read_output()
+                    else:
+                        self._receive()
+                self._watch_memory()
+                if time.monotonic() > deadline:
+                    self._end("timeout")
+                if len(self._received) > self._limits.reply_bytes:
+                    self._end("output")
+                while b"\n" in self._received:
+                    end = self._received.index(b"\n")
+                    question = _parse(bytes(self._received[:end]))
+                    del self._received[: end + 1]
+                    if question is None:
+                        self._end("garbage")
+                    self.tell(answer(question))
+        except _End as end:
+            return end.reason
+
+    def tell(self, message: dict) -> None:
+        """Send a line that nobody answers; a kernel that does not read it within ten seconds is over."""
+        sending, deadline = memoryview(json.dumps(message).encode() + b"\n"), time.monotonic() + 10
+        while sending:
+            if not select.select([], [self._channel], [], max(deadline - time.monotonic(), 0))[1]:
+                self._end("timeout")
+            with contextlib.suppress(BlockingIOError):
+                try:
+                    sending = sending[self._channel.send(sending) :]
+                except OSError:
+                    self._end("killed")
+
+    def interrupt(self) -> None:
+        """As Ctrl-C does."""
+        self._signal(signal.SIGINT)
+
+    def stop(self) -> None:
+        """Kill it, from any thread; `close` frees what stands for it."""
+        self._signal(signal.SIGKILL)
 
     def _receive(self) -> None:
         try:
