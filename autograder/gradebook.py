@@ -1,4 +1,7 @@
-"""nbgrader's gradebook: the chapter's cells, and the scores of submissions. One process writes at a time."""
+"""nbgrader's gradebook: the chapter's cells, and the scores of submissions. One process writes at a time.
+
+It lies in an SQLite file, or in any database that SQLAlchemy has a driver for; PostgreSQL is tested.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,35 @@ from typing import Any, TypeVar
 import nbformat
 from nbgrader.api import Gradebook, InvalidEntry, MissingEntry
 from nbgrader.apps import NbGraderAPI
+from sqlalchemy import event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SAWarning, SQLAlchemyError
 
 from .build import configuration
 from .chapters import COURSE, SOLUTIONS
+
+LOCKED = frozenset({"55P03", "40P01"})  # PostgreSQL's lock_not_available and deadlock_detected
+DRIVER = "for postgresql:// run `pip install -e '.[postgresql]'`"
+
+
+def check(url: str) -> None:
+    """See that a database's address is one, and that its driver is installed.
+
+    Raises
+    ------
+    ValueError
+        With the next step. The address is not repeated: it may hold a password.
+    """
+    try:
+        make_url(url).get_dialect().import_dbapi()
+    except ImportError as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"The database's driver is not installed ({reason}): {DRIVER}.") from error
+    except (SQLAlchemyError, ValueError) as error:
+        raise ValueError(
+            "This is no address of a database that is known here. Such an address looks like "
+            "postgresql://user:password@host/database or sqlite:////folder/gradebook.db."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -36,9 +63,19 @@ def opened(url: str) -> Iterator[Gradebook]:
         logging.getLogger("tornado.application").setLevel(logging.CRITICAL)  # where nbgrader logs what it raises
         book = patiently(lambda: Gradebook(url, course_id=configuration().CourseDirectory.course_id))
         try:
+            if book.engine.dialect.name == "postgresql":
+                event.listen(book.engine, "connect", _wait_briefly)
+                book.close()  # its connections; the next ones will be so
             yield book
         finally:
             book.close()
+
+
+def _wait_briefly(connection: Any, record: object) -> None:
+    """Have PostgreSQL wait for a lock as long as SQLite does, not without end and without a word."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET lock_timeout = '5s'")
+    connection.commit()
 
 
 def prepare(url: str, chapter: str, scratch: Path) -> None:
@@ -60,7 +97,7 @@ def prepare(url: str, chapter: str, scratch: Path) -> None:
         config.CourseDirectory.release_directory = str(scratch / "release")
         return NbGraderAPI(config=config).generate_assignment(chapter, force=True, create=True)
 
-    result = patiently(save, lambda result: not result["success"] and _locked(str(result)))
+    result = patiently(save, lambda result: not result["success"] and _says_locked(str(result)))
     if not result["success"]:
         log = str(result.get("log", ""))
         if "[ERROR] Canceled" in log:  # how nbgrader takes Ctrl-C
@@ -153,9 +190,10 @@ def patiently(do: Callable[[], T], locked: Callable[[T], bool] = lambda result: 
             if not locked(result):
                 return result
         except (SQLAlchemyError, InvalidEntry) as error:  # nbgrader makes the one of the other
-            if not _locked(str(error)):
-                reason = str(getattr(error, "orig", error)).partition("\n")[0]
-                raise Unwritten(f"The gradebook could not be written: {reason}.") from error
+            if not _locked(error):
+                cause = getattr(error, "orig", None)  # without the SQL
+                reason = " ".join(str(cause).split()) if cause else str(error).partition("\n")[0]
+                raise Unwritten(f"The gradebook could not be written: {reason[:500].rstrip('.')}.") from error
         if time.monotonic() > end:
             raise Locked("The gradebook is still locked by another program. Close the formgrader, then try again.")
         if not said:
@@ -164,5 +202,14 @@ def patiently(do: Callable[[], T], locked: Callable[[T], bool] = lambda result: 
         time.sleep(0.5)
 
 
-def _locked(message: str) -> bool:
+def _locked(error: BaseException) -> bool:
+    """Whether an error, or the one that nbgrader made it of, is about a lock."""
+    for each in filter(None, (error, error.__context__)):
+        cause = getattr(each, "orig", None)
+        if LOCKED.intersection({getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None)}):
+            return True
+    return _says_locked(str(error))
+
+
+def _says_locked(message: str) -> bool:
     return "database is locked" in message or "database table is locked" in message

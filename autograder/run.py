@@ -316,9 +316,11 @@ def grade(
     SandboxError
         Where a wall cannot be built on this machine and `trust` is not given.
     ValueError
-        Unknown chapter, missing folder, no submission found.
+        Unknown chapter, missing folder, no submission found, no address of a database.
     """
     known(chapter)
+    if url is not None:
+        gradebook.check(url)
     out.mkdir(parents=True, exist_ok=True)
     with alone(out) as scratch:  # where notebooks out of zips lie
         given: dict[str, Any] = {

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Install the system packages that some tests need: a browser and the sandbox's tools.
+# Install the system packages that some tests need: a browser, the sandbox's tools and a database server.
 # Where that is not possible those tests are skipped, each with a sentence.
 set -u
-packages="chromium bubblewrap libseccomp2 fonts-dejavu-core"
+packages="chromium bubblewrap libseccomp2 fonts-dejavu-core postgresql"
 missing=""
 for package in $packages; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q "install ok installed" || missing="$missing $package"

@@ -15,7 +15,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 CHAPTER = "01_basics"
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,15 +134,31 @@ def lighten() -> None:
     run.preload = lambda chapter: ["underhood.remote", "IPython"]
 
 
-def scores(out: Path) -> dict[str, float]:
+def rows_so_far(out: Path) -> int:
+    """How many submissions an unfinished run has written."""
+    journal = out / f"journal-{CHAPTER}.jsonl"
+    return journal.read_bytes().count(b"\n") if journal.is_file() else 0
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for it."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+BOOKED = """SELECT student_id, SUM(grade.auto_score) FROM grade
+    JOIN submitted_notebook ON grade.notebook_id = submitted_notebook.id
+    JOIN submitted_assignment ON submitted_notebook.assignment_id = submitted_assignment.id GROUP BY student_id"""
+
+
+def scores(out: Path, connect: Callable[[], Any] | None = None) -> dict[str, float]:
     """What the rows and the gradebook say, which must be the same."""
     lines = (out / "results.jsonl").read_text().splitlines()
     rows = [(row["student"], row["points"]) for row in map(json.loads, lines)]
-    with contextlib.closing(sqlite3.connect(out / "gradebook.db")) as book:
-        query = """SELECT student_id, SUM(grade.auto_score) FROM grade
-            JOIN submitted_notebook ON grade.notebook_id = submitted_notebook.id
-            JOIN submitted_assignment ON submitted_notebook.assignment_id = submitted_assignment.id GROUP BY student_id"""
-        booked = dict(book.execute(query).fetchall())
+    with contextlib.closing(connect() if connect else sqlite3.connect(out / "gradebook.db")) as book:
+        booked = dict(book.execute(BOOKED).fetchall())
     assert dict(rows) == booked and len(dict(rows)) == len(rows), (rows, booked)
     return dict(rows)
 
