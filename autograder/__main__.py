@@ -13,9 +13,9 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 from tqdm import tqdm  # noqa: E402
 
-from . import selftest  # noqa: E402
+from . import provisioner, selftest  # noqa: E402
 from .chapters import chapters  # noqa: E402
-from .forkserver import ServerError  # noqa: E402
+from .forkserver import ForkServer, ServerError  # noqa: E402
 from .gradebook import Locked, Unwritten  # noqa: E402
 from .run import CLASS, Busy, Row, grade  # noqa: E402
 from .sandbox import Limits, SandboxError  # noqa: E402
@@ -48,6 +48,14 @@ def parser() -> argparse.ArgumentParser:
         f"defaults: {', '.join(f'{field.name}={field.default:g}' for field in dataclasses.fields(Limits))}",
     )
     commands.add_parser("selftest", help="prove each wall of the sandbox on this machine")
+    kernel = commands.add_parser(
+        "kernel", help=f"install the Jupyter kernel {provisioner.NAME}, whose notebooks run in the sandbox"
+    )
+    kernel.add_argument("--remove", action="store_true", help="take it out again")
+    kernel.add_argument("--prefix", default=sys.prefix, help="the environment (default: this one)")
+    kernel.add_argument(
+        "--limit", action="append", default=[], type=limit, metavar="NAME=NUMBER", help="as of grade (may be repeated)"
+    )
     return made
 
 
@@ -70,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.command == "selftest":
         return selftest.main()
+    if options.command == "kernel":
+        return kernel(options.remove, dict(options.limit), options.prefix)
     if options.trust_submissions:
         print("Trusting the submissions: they run without a sandbox, with your rights.", file=sys.stderr)
     try:
@@ -101,6 +111,23 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Stopped. {AGAIN}", file=sys.stderr)
         return 1
     report(rows, options.out)
+    return 0
+
+
+def kernel(remove: bool, limits: dict[str, float], prefix: str) -> int:
+    """Install the sandboxed kernel, or take it out; returns the exit status."""
+    if remove:
+        provisioner.remove(prefix)
+        print(f"The kernel {provisioner.NAME} is not installed any more.")
+        return 0
+    try:
+        with ForkServer(preload=(), answer=None, packages=()):
+            pass
+    except SandboxError as error:
+        print(f"{error}\nThe kernel {provisioner.NAME} is not installed.", file=sys.stderr)
+        return 2
+    written = provisioner.install(limits, prefix)
+    print(f"Installed in {written}. To grade with it: UNDERHOOD_SANDBOX=1 nbgrader autograde CHAPTER")
     return 0
 
 

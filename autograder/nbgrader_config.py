@@ -1,7 +1,10 @@
 """nbgrader's settings for this course; nbgrader reads them through the nbgrader_config.py of the repository's root."""
 
+import os
+import sys
 from pathlib import Path
 
+from jupyter_client.kernelspec import KernelSpecManager
 from nbgrader.preprocessors import (
     CheckCellMetadata,
     ClearHiddenTests,
@@ -35,6 +38,12 @@ c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "*.py"
 c.ClearSolutions.code_stub = {"python": "raise NotImplementedError"}
 c.ClearSolutions.enforce_metadata = True
 c.ExecutePreprocessor.timeout = 120
+# UNDERHOOD_SANDBOX=1: autograde, validate and the formgrader's bolt run notebooks in the grader's sandbox, after
+# `python -m autograder kernel`.
+if os.environ.get("UNDERHOOD_SANDBOX", "0") != "0":
+    c.ExecutePreprocessor.kernel_name = "underhood-sandbox"
+    if c.ExecutePreprocessor.kernel_name not in KernelSpecManager().find_kernel_specs():
+        sys.exit("UNDERHOOD_SANDBOX is set, and its kernel is not installed. Install it: python -m autograder kernel")
 c.OverwriteCells.add_missing_cells = True
 c.GenerateAssignment.preprocessors = [
     IncludeHeaderFooter,

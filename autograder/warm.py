@@ -3,7 +3,7 @@
 Started by `forkserver.ForkServer` as a program. It imports the libraries once, asserts that it has one thread, then waits for
 jobs. For each it receives two descriptors over its control socket: the child's end of a channel, and the pipe that
 takes what the child prints. The child builds its walls (`sandbox.enter`), says that it is ready, and answers the
-grader's messages one by one, a JSON line each:
+grader's messages one by one, a JSON line each (a Jupyter kernel receives its listening sockets too: see `kernel`):
 
     {"token": …, "cell": source}      → {"token": …, "error": null or [type, message]}
     {"token": …, "request": {…}}      → {"token": …, "answer": {…}} or {"token": …, "error": [type, message]}
@@ -29,6 +29,7 @@ from typing import Any
 
 from . import sandbox
 
+KERNEL = "autograder.kernel"  # what a child becomes that serves Jupyter instead of the grader's messages
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 TEXT = 2000  # characters of an error message that are passed on
 
@@ -45,7 +46,11 @@ def main() -> None:
         answer = warm_up(settings["preload"], settings["answer"])
         if answer is not None and settings["prepare"] is not None:
             answer(settings["prepare"], {})
-        shell = make_shell()
+        shell = None
+        if settings["kernel"]:
+            importlib.import_module(KERNEL)
+        else:
+            shell = make_shell()
         threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
         if threads != 1:
             # A lock that another thread holds at the fork stays locked in the child for ever.
@@ -103,14 +108,13 @@ def serve(
     """Fork a child per job, until the other end of `control` is closed."""
     signal.signal(signal.SIGCHLD, _reap)
     while True:
-        byte, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        byte, descriptors, _, _ = socket.recv_fds(control, 1, 16)
         if not byte:
             return
-        channel, output = descriptors
         if (sandbox.fork(walls[0]) if walls else os.fork()) == 0:
-            _child(channel, output, limits, walls and walls[1], answer, shell)
-        os.close(channel)
-        os.close(output)
+            _child(descriptors, limits, walls and walls[1], answer, shell)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def _reap(*_: object) -> None:
@@ -127,9 +131,10 @@ def report(channel: socket.socket, message: dict) -> None:
 
 
 def _child(
-    channel: int, output: int, limits: sandbox.Limits, filter_: sandbox.Filter | None, answer: Any, shell: Any
+    descriptors: list[int], limits: sandbox.Limits, filter_: sandbox.Filter | None, answer: Any, shell: Any
 ) -> None:
-    """Never returns."""
+    """Never returns. The descriptors: the channel, the pipe for what is printed, a kernel's listening sockets."""
+    channel, output, *listeners = descriptors
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -138,16 +143,19 @@ def _child(
         connection = socket.socket(fileno=channel)
         if filter_ is not None:
             try:
-                sandbox.enter(limits, filter_, keep=(0, 1, 2, channel, output))
+                sandbox.enter(limits, filter_, keep=(0, 1, 2, *descriptors))
             except sandbox.SandboxError as error:
                 report(connection, {"wall": error.wall, "why": error.why})
                 return
         else:
             os.setsid()
             sandbox.die_with_parent()
-            sandbox.close_all_but((0, 1, 2, channel, output))
+            sandbox.close_all_but((0, 1, 2, *descriptors))
         report(connection, {"ready": os.getpid()})
-        _converse(connection, output, answer, shell)
+        if shell is None:
+            sys.modules[KERNEL].serve(connection, listeners)
+        else:
+            _converse(connection, output, answer, shell)
     except BaseException:
         traceback.print_exc()
     finally:
