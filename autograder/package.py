@@ -47,14 +47,14 @@ def contents(root: Path = ROOT) -> dict[str, bytes]:
         parts = [part for part in name.parts if part.startswith((".", "__pycache__")) or part.endswith(".egg-info")]
         if path.is_file() and path.suffix in SUFFIXES and not parts and name.parts[0] != "build":
             found[name.as_posix()] = path.read_bytes()
-    for name, data in found.items():
-        if not name.endswith(".ipynb"):
+    for file, data in found.items():
+        if not file.endswith(".ipynb"):
             continue
         text = data.decode("utf-8")
         if told := [secret for secret in SECRETS if secret in text]:
-            raise ValueError(f"course/{name} holds {told[0]!r}. Next step: make course")
+            raise ValueError(f"course/{file} holds {told[0]!r}. Next step: make course")
         if re.search(r'"output_type":', text):
-            raise ValueError(f"course/{name} has outputs: somebody worked in it. Next step: make course")
+            raise ValueError(f"course/{file} has outputs: somebody worked in it. Next step: make course")
     return found
 
 

@@ -15,9 +15,8 @@ import platform  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from underhood.env import cpu_flags  # noqa: E402
-
 import benchmarks  # noqa: E402
+from underhood.env import cpu_flags  # noqa: E402
 
 LATEST = Path(__file__).parent / "latest.json"
 

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import nbformat
-from underhood import exercises
-from underhood.check import judged
 
 from autograder import chapters, reference
 from autograder.chapters import text_sources
 from autograder.execute import execute
+from underhood import exercises
+from underhood.check import judged
 
 AIM_CHECK = {"fit": 5.0}  # seconds; 0.3 for all others
 AIM_NOTEBOOK = 60.0  # CPU seconds

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
+from autograder import reference
 from underhood import Case, Exercise, check, ready
 from underhood.forbid import in_source
 from underhood.verdict import Verdict
-
-from autograder import reference
 
 module = sys.modules["underhood.check"]
 

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+
 from underhood import Case, Exercise, Mistake
 from underhood.check import judged
 from underhood.compare import difference

@@ -175,7 +175,7 @@ def _show(data: np.ndarray, digits: int = 6) -> str:
     def number(x: float) -> str:
         return f"{x:.0f}." if float(x).is_integer() and abs(x) < 10**digits else f"{x:.{digits}g}"
 
-    with np.printoptions(threshold=30, linewidth=100, formatter={"float_kind": number}):
+    with np.printoptions(threshold=30, linewidth=100, formatter={"float_kind": number}):  # type: ignore
         return " ".join(np.array2string(data).split()).replace("[ ", "[")
 
 

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from mpl_toolkits.mplot3d.art3d import Line3D
 from torch import Tensor
 
 from . import COLORS, LINES, _display, markers, show, style
@@ -45,7 +47,7 @@ def trace(
     float64 array (steps + 1, len(start))
         The places, the start included.
     """
-    point, state = torch.tensor(start, dtype=torch.float64, requires_grad=True), {}
+    point, state = torch.tensor(start, dtype=torch.float64, requires_grad=True), dict[str, Any]()
     places = [point.detach().tolist()]
     for i in range(steps):
         point.grad = None
@@ -180,7 +182,7 @@ def film(f: Surface, paths: Mapping[str, np.ndarray], width: float, frames: int)
         upto = 1 + round(steps * frame / (frames - 1))
         for line, data in zip(lines, whole, strict=True):
             cut = [np.asarray(values)[:upto] for values in data]
-            line.set_data_3d(*cut) if len(cut) == 3 else line.set_data(*cut)
+            (line.set_data_3d if isinstance(line, Line3D) else line.set_data)(*cut)
 
     page = FuncAnimation(figure, draw, frames=frames, interval=150).to_jshtml()
     plt.close(figure)
@@ -208,7 +210,7 @@ def show_rates(rates: Mapping[str, Sequence[float]]) -> None:
         for (name, values), marker in zip(rates.items(), markers(), strict=False):
             ax.plot(values, marker=marker, markersize=4, label=name)
         ax.set(xlabel="step", ylabel="learning rate", ylim=(0, None))
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         ax.legend()
     tops = {name: max(values) for name, values in rates.items()}
     verdict = "; ".join(

@@ -209,7 +209,8 @@ def clean_slate() -> Iterator[None]:
         stack.enter_context(np.errstate(all="ignore"))
         stack.enter_context(np.printoptions())
         if torch is not None:
-            generator = torch.default_generator  # of the CPU; torch.manual_seed would also queue a seed for every device
+            # The CPU's generator alone: torch.manual_seed would also queue a seed for every device.
+            generator = torch.default_generator
             stack.callback(generator.set_state, generator.get_state())
             generator.manual_seed(SEED)
             stack.enter_context(torch.enable_grad())

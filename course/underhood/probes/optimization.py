@@ -39,7 +39,7 @@ def steps(
         still leaves that require a gradient, and whether their `.grad` is what it was.
     """
     before = [p.detach().clone().requires_grad_() for p in params]
-    current, state = list(before), {}
+    current, state = list(before), dict[str, Any]()
     path, kept = [], True
     for number, arguments in enumerate(options, 1):
         if number == fresh_state_before:
@@ -50,7 +50,8 @@ def steps(
             p.grad = g
         fn(current, state, **arguments)
         kept = kept and all(
-            p.grad is h and (h is None or torch.equal(h, g)) for p, h, g in zip(current, handed, given, strict=True)
+            p.grad is h and (h is None or g is None or torch.equal(h, g))
+            for p, h, g in zip(current, handed, given, strict=True)
         )
         path.append([p.detach().clone() for p in current])
     seen: dict[str, Any] = {"parameters": path}
@@ -137,7 +138,10 @@ def training(
         seen["epochs"] = len(history[show[0]])
         seen |= {key: [history[key][epoch - 1] for epoch in of_epochs] for key in show}
     if phases:
-        seen |= {"phases": list(model.phases), "left in training mode": model.training}
+        seen |= {
+            "phases": list(model.phases),  # type: ignore[arg-type]
+            "left in training mode": model.training,
+        }
     if rows:
         model.eval()
         with torch.no_grad():
