@@ -14,6 +14,7 @@ from pathlib import Path
 import nbformat
 
 from underhood import Exercise
+from underhood.exercise import TOGETHER
 
 from . import reference
 from .build import write
@@ -46,7 +47,7 @@ def pupils(chapter: str) -> list[Pupil]:
     for position in range(7):
         # Every other exercise is answered with a mistake, each pupil with another one. The part "together" runs what
         # else the pupil wrote, so those exercises stay right themselves and lose that point only.
-        chosen = [e for i, e in enumerate(every) if (i + position) % 2 == 0 and "together" not in e.parts]
+        chosen = [e for i, e in enumerate(every) if (i + position) % 2 == 0 and TOGETHER not in e.parts]
         answers, names = dict(right), reference.load(chapter)
         for exercise in chosen:
             mistake = exercise.mistakes[position % len(exercise.mistakes)]

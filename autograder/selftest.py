@@ -221,7 +221,11 @@ def walls() -> Iterator[Wall]:
                     os._exit(0)
             time.sleep(1)
         """),
-        lambda result: 0 < result.peak_memory < 400 << 20 and result.cells[-1].output == "honest\n",
+        # Where no cgroup limits it, the sum may be above the limit for the moment until it is seen.
+        lambda result: (
+            (0 < result.peak_memory < 400 << 20 or result.cells[0].outcome == "memory")
+            and result.cells[-1].output == "honest\n"
+        ),
     )
     yield Wall("time: an endless loop", "while True: pass", ends_with("timeout"))
     yield Wall(

@@ -72,7 +72,7 @@ def test_the_mistakes_are_named(chapter, graded, folder, capsys):
     rows = {row["student"]: row for row in rows if row["chapter"] == chapter}
     for position, student in enumerate(sample_class.STUDENTS[3:10]):
         for i, exercise in enumerate(exercises(chapter)):
-            if (i + position) % 2 == 0 and "together" not in exercise.parts:
+            if (i + position) % 2 == 0 and TOGETHER not in exercise.parts:
                 wanted = exercise.mistakes[position % len(exercise.mistakes)].name
                 assert rows[student]["mistakes"].get(exercise.name) == wanted
             else:

@@ -99,6 +99,7 @@ class Mistake:
     seen: tuple[Seen, ...] = ()
 
 
+TOGETHER = "together"  # the part that runs what else the learner wrote
 UNTOUCHED = "inputs untouched"  # the one part without cases of its own: it is watched on all of them
 
 

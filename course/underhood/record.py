@@ -83,11 +83,23 @@ def exercise_to_json(exercise: Exercise) -> dict[str, Any]:
     }
 
 
+def blur(value: Any) -> float:
+    """By how much, relative to a number, rounding may have moved the numbers of a recorded value."""
+    if isinstance(value, Array):
+        return 6e-6 if value.data.dtype.kind == "f" and value.data.dtype.itemsize <= 4 else 6e-9
+    if type(value) is dict:
+        value = list(value.values())
+    return max(map(blur, value), default=6e-9) if type(value) in (list, tuple) else 6e-9
+
+
 def rounded(value: Any) -> Any:
-    """The plain value with its floating-point numbers rounded to nine significant digits, so that machines agree."""
+    """The plain value with its floating-point numbers rounded to nine significant digits (six in float32 and narrower
+    types, which have seven), so that machines agree.
+    """
     if isinstance(value, Array) and value.data.dtype.kind == "f":
-        digits = np.array([float(f"{x:.9g}") for x in value.data.ravel()], dtype=value.data.dtype)
-        return Array(value.kind, value.dtype, digits.reshape(value.shape))
+        digits = 9 if value.data.dtype.itemsize > 4 else 6
+        numbers = np.array([float(f"{x:.{digits}g}") for x in value.data.ravel()], dtype=value.data.dtype)
+        return Array(value.kind, value.dtype, numbers.reshape(value.shape))
     if type(value) is float:
         return float(f"{value:.9g}")
     if type(value) in (list, tuple):

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from .compare import VALUES, Difference, difference, show
-from .exercise import UNTOUCHED, Build, Case, Exercise, Learner, Mistake, Seen
+from .exercise import TOGETHER, UNTOUCHED, Build, Case, Exercise, Learner, Mistake, Seen
 from .messages import OUTCOMES, say
 from .plain import Array, Foreign, inputs
+from .record import blur
 
 CORRECT, ERROR, NOT_ATTEMPTED, FORBIDDEN = "correct", "raised an error", "not attempted", "forbidden"
 AGAIN = "again: "  # how the case begins that asks the first one a second time
@@ -289,6 +290,7 @@ def _suspects(
 ) -> list[_Suspect]:
     """The mistakes that give the learner's answers in at least half of all cases, some of them wrong values or errors
     with the same words, and that go wrong nowhere in another way than the learner's object does; the likeliest first.
+    How a whole run goes wrong says little: a hundred steps can grow a last bit that differs between machines.
     """
     suspects = []
     for mistake, shown in mistakes:
@@ -302,7 +304,7 @@ def _suspects(
         if not telling or sum(alike) < len(alike) / 2:
             continue
         if all(
-            a or f.got.raised or not _judge(exercise, f.case, seen, f.want)
+            a or f.got.raised or f.case.part == TOGETHER or not _judge(exercise, f.case, seen, f.want)
             for (f, seen), a in zip(pairs, alike, strict=True)
         ):
             suspects.append(_Suspect(mistake, alike, changed, sum(alike) / len(alike)))
@@ -321,14 +323,20 @@ def _likely(found: list[_Found], part: str, suspects: list[_Suspect]) -> Mistake
     return None
 
 
+def _said(seen: Seen) -> str:
+    """An error's first line; of a RecursionError what every Python says (3.11 adds what it was doing at the limit)."""
+    line = seen.message.partition("\n")[0]
+    return line[: len("maximum recursion depth exceeded")] if seen.raised[:1] == ("RecursionError",) else line
+
+
 def _alike(exercise: Exercise, found: _Found, seen: Seen) -> bool:
     got = found.got
     if got.raised or seen.raised:
-        text, other = (s.message.partition("\n")[0] for s in (got, seen))
+        text, other = _said(got), _said(seen)
         expected = found.want.raised and found.want.raised[0] in got.raised and found.want.raised[0] in seen.raised
         return got.raised[:1] == seen.raised[:1] and (bool(expected) or text == other)
     if got.forbidden != seen.forbidden or got.changed != seen.changed:
         return False
     tolerance = found.case.tolerance if found.case.tolerance is not None else exercise.tolerance
-    near = max(tolerance or 1e-6, 6e-9)  # the record is rounded to nine digits, which moves a number by up to 5e-9
+    near = max(tolerance or 1e-6, blur(seen.value))  # the record's numbers are rounded
     return difference(got.value, seen.value, near, exercise.same_dtype) is None
