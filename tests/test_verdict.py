@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import string
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from underhood import Case, Exercise, Mistake
 from underhood.check import judged
 from underhood.compare import difference
+from underhood.exercise import Seen
 from underhood.messages import MESSAGES, say
 from underhood.plain import Array, Foreign, from_json, plain, to_json
 from underhood.probes import same
+from underhood.record import rounded
 
 
 def exercise(expected):
@@ -169,6 +172,29 @@ def test_differences_of_integers_tell_off_by_one_from_more():
     found = difference(plain(got), plain(want))
     assert found is not None
     assert "2 of 16 differ, first at [0, 1]: 1 by one, 1 by more, largest by 45" in found.lines[-1]
+
+
+@pytest.mark.parametrize("doing", ["", " in comparison", " while calling a Python object"])
+def test_a_recursion_that_is_too_deep_is_the_mistakes_whatever_python_was_doing_at_the_limit(doing):
+    raised = ("RecursionError", "RuntimeError", "Exception", "BaseException", "object")
+    seen = (Seen(raised=raised, message=f"maximum recursion depth exceeded{doing}"),)
+    recorded = replace(exercise(5), mistakes=(Mistake("recursion", None, "Use a stack.", seen),))
+
+    def f(x):
+        return f(x)
+
+    assert judged(recorded, {"f": f}).mistake == "recursion"
+
+
+def test_what_is_recorded_is_the_same_where_machines_differ_in_a_last_bit_and_is_found_again():
+    for dtype, value in ((np.float32, 5.830952), (np.float64, 0.8775817883647168)):
+        here = np.array([value, 1.000004, -3.0], dtype)
+        there = np.nextafter(here, np.float64(9).astype(dtype))
+        kept, other = (rounded(plain(x)) for x in (here, there))
+        assert kept.same_as(other)
+        recorded = replace(exercise(plain(here + 1)), mistakes=(Mistake("m", None, "h", (Seen(kept),)),))
+        assert judged(recorded, {"f": lambda x, there=there: there.copy()}).mistake == "m"
+        assert judged(recorded, {"f": lambda x, far=there: far * far.dtype.type(1 + 2e-5)}).mistake is None
 
 
 def test_every_sentence_stands_in_the_table_and_can_be_said():
