@@ -15,6 +15,7 @@ from tqdm import tqdm  # noqa: E402
 
 from . import provisioner, selftest  # noqa: E402
 from .chapters import chapters  # noqa: E402
+from .cluster import ClusterError  # noqa: E402
 from .forkserver import ForkServer, ServerError  # noqa: E402
 from .gradebook import Locked, Unwritten  # noqa: E402
 from .run import CLASS, Busy, Row, grade  # noqa: E402
@@ -33,7 +34,8 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("chapter", help=", ".join(chapters()))
     one.add_argument("--submissions", type=Path, default=CLASS / "submitted", help="a folder or a zip of notebooks")
     one.add_argument("--out", type=Path, default=CLASS, help="receives gradebook, feedback, grades.csv, results.jsonl")
-    one.add_argument("--jobs", type=int, default=2, help="submissions at a time (default 2)")
+    one.add_argument("--jobs", type=int, default=2, help="submissions at a time on this machine (default 2)")
+    one.add_argument("--scheduler", help="grade on the workers of a Dask cluster: its address, tcp://host:8786")
     one.add_argument("--student", action="append", default=[], help="only this student (may be repeated)")
     one.add_argument("--seed", type=int, help="of the hidden cases; by default the one of the last run")
     one.add_argument("--database", help="another gradebook, as a database URL that nbgrader takes")
@@ -93,9 +95,10 @@ def main(arguments: list[str] | None = None) -> int:
             trust=options.trust_submissions,
             url=options.database,
             limits=Limits(**dict(options.limit)),
+            scheduler=options.scheduler,
             progress=progress,
         )
-    except (ValueError, Busy) as error:
+    except (ValueError, Busy, ClusterError) as error:
         print(error, file=sys.stderr)
         return 2
     except SandboxError as error:

@@ -46,6 +46,19 @@ _scratch: list[tempfile.TemporaryDirectory[str]] = []  # removed when the interp
 
 
 @dataclass(frozen=True)
+class Carried:
+    """A file that was read on another machine, with what `Path` would tell of its name: `data`, or why there is none."""
+
+    name: str
+    data: bytes = b""
+    refused: str = ""
+
+    @property
+    def stem(self) -> str:
+        return Path(self.name).stem
+
+
+@dataclass(frozen=True)
 class Found:
     """What lies in the hand-in folder for one student.
 
@@ -62,7 +75,7 @@ class Found:
     """
 
     student: str
-    paths: tuple[Path, ...]
+    paths: tuple[Path | Carried, ...]
     flags: tuple[str, ...] = ()
     reason: str = ""
     canvas_id: str = ""

@@ -37,9 +37,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from .handins import MAX_BYTES, Found, find, printable, safe_id, sentence
+from .handins import MAX_BYTES, Carried, Found, find, printable, safe_id, sentence
 
-__all__ = ["Found", "Intake", "find", "read", "safe_id"]
+__all__ = ["Carried", "Found", "Intake", "find", "read", "safe_id"]
 
 MAX_CELLS = 2000
 MAX_TEXT = 2 * 1024**2  # characters in all cells of a notebook
@@ -153,7 +153,7 @@ def _read(
 ) -> Intake:
     flags = set(found.flags)
     reasons = [found.reason.rstrip(".")] if found.reason else []
-    offered: dict[str, list[tuple[Path, Rebuilt]]] = defaultdict(list)
+    offered: dict[str, list[tuple[Path | Carried, Rebuilt]]] = defaultdict(list)
     for path in found.paths:
         name = printable(path.name)
         try:
@@ -198,7 +198,15 @@ def _read(
     return Intake(found.student, notebooks, tuple(sorted(flags)), sentence(reasons))
 
 
-def slurp(path: Path) -> bytes:
+def carried(path: Path | Carried) -> Carried:
+    """The file with its bytes, as it travels to another machine; there `slurp` gives or raises the same as here."""
+    try:
+        return Carried(path.name, slurp(path))
+    except Unreadable as error:
+        return Carried(path.name, refused=str(error))
+
+
+def slurp(path: Path | Carried) -> bytes:
     """The bytes of a regular file; a link is not followed, a pipe not waited for.
 
     Raises
@@ -206,6 +214,10 @@ def slurp(path: Path) -> bytes:
     Unreadable
         Where it is something else, too large, or cannot be read.
     """
+    if isinstance(path, Carried):
+        if path.refused:
+            raise Unreadable(path.refused)
+        return path.data
     options = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(path, options)
@@ -295,12 +307,12 @@ def _text(source: object) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _stem(path: Path, cells: Sequence[Cell], releases: Mapping[str, NotebookNode]) -> str:
+def _stem(path: Path | Carried, cells: Sequence[Cell], releases: Mapping[str, NotebookNode]) -> str:
     """Which of the chapter's notebooks this is: by its cells, then by its name."""
     return max(releases, key=lambda stem: (evidence(cells, [releases[stem]]), stem.lower() in path.stem.lower()))
 
 
-def _preference(stem: str, path: Path, rebuilt: Rebuilt) -> tuple[int, bool, list[tuple[int, str]]]:
+def _preference(stem: str, path: Path | Carried, rebuilt: Rebuilt) -> tuple[int, bool, list[tuple[int, str]]]:
     parts = [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d{1,9})", path.name)]
     return rebuilt.attempted, path.stem == stem, parts
 

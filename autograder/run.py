@@ -17,12 +17,12 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import nbformat
 import numpy as np
@@ -197,6 +197,15 @@ def unpacked(written: Any) -> int:
     return total
 
 
+def material(chapter: str) -> dict[str, Any]:
+    """What a submission of the chapter is compared with: its releases, the other chapters', `course_digest`."""
+    return {
+        "releases": releases(chapter),
+        "others": {other: list(releases(other).values()) for other in chapters() if other != chapter},
+        "course": course_digest(chapter),
+    }
+
+
 def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, given: Mapping[str, Any]) -> Graded:
     """Grade one submission. Never raises for what a submission holds or does."""
     start = time.monotonic()
@@ -270,6 +279,75 @@ def course_digest(chapter: str) -> str:
 # --- the batch --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Terms:
+    """What all submissions of a run are graded by."""
+
+    chapter: str
+    seed: int
+    course: str  # `course_digest`
+    limits: Limits
+    trust: bool
+
+    def server(self) -> ForkServer:
+        """A fork server for them, not started."""
+        prepare = {"prepare": self.chapter}
+        return ForkServer(preload(self.chapter), self.limits, ANSWER, prepare=prepare, walls=not self.trust)
+
+    def answer(self) -> None:
+        """Have the judge's answers ready."""
+        for exercise in exercises(self.chapter):
+            judge.answers(exercise.name, self.seed)
+            judge.errors(exercise.name, self.seed)
+
+
+class Place(Protocol):
+    """Where submissions are graded: on this machine (`Here`), or on a cluster's workers (`cluster.Cluster`)."""
+
+    def start(self) -> None:
+        """Get ready, as far as that can go on beside other work."""
+
+    def grade(self, todo: Sequence[intake.Found]) -> Generator[Graded, None, None]:
+        """Grade them, in any order; whoever closes the iterator early ends what is being graded."""
+
+    def close(self) -> None:
+        """End everything that was started."""
+
+
+class Here:
+    """A fork server, and as many submissions at a time as there are jobs."""
+
+    def __init__(self, terms: Terms, given: Mapping[str, Any], jobs: int) -> None:
+        self.terms, self.given, self.jobs = terms, given, jobs
+        self.server = terms.server()
+        self._starter = ThreadPoolExecutor(1)
+
+    def start(self) -> None:
+        self._started = self._starter.submit(self.server.start)
+
+    def grade(self, todo: Sequence[intake.Found]) -> Generator[Graded, None, None]:
+        self.terms.answer()
+        self._started.result()
+        return self._graded(todo)
+
+    def _graded(self, todo: Sequence[intake.Found]) -> Generator[Graded, None, None]:
+        terms, pool = self.terms, ThreadPoolExecutor(self.jobs)
+        futures = {pool.submit(grade_one, terms.chapter, f, self.server, terms.seed, self.given) for f in todo}
+        try:
+            for future in as_completed(futures):
+                futures.discard(future)  # it holds what it gave
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+            self.server.close()  # or what is being graded would have to come to its end
+            pool.shutdown()
+
+    def close(self) -> None:
+        self.server.close()
+        self._starter.shutdown()
+
+
 def grade(
     chapter: str,
     submissions: Path,
@@ -281,6 +359,7 @@ def grade(
     trust: bool = False,
     url: str | None = None,
     limits: Limits | None = None,
+    scheduler: str | None = None,
     progress: Progress = lambda rows, total: rows,
 ) -> list[Row]:
     """Grade a batch of submissions of one chapter.
@@ -303,6 +382,8 @@ def grade(
         Another database than `out`/gradebook.db.
     limits
         What a submission may use.
+    scheduler
+        Address of a Dask scheduler, whose workers grade then; how many submissions at a time is theirs to say.
     progress
         Wraps the iteration over finished submissions; gets their number too.
 
@@ -314,7 +395,9 @@ def grade(
     Raises
     ------
     SandboxError
-        Where a wall cannot be built on this machine and `trust` is not given.
+        Where a wall cannot be built on this machine, or a worker's, and `trust` is not given.
+    ClusterError
+        Where the scheduler cannot be reached, or its workers have another state of the course.
     ValueError
         Unknown chapter, missing folder, no submission found, no address of a database.
     """
@@ -323,25 +406,22 @@ def grade(
         gradebook.check(url)
     out.mkdir(parents=True, exist_ok=True)
     with alone(out) as scratch:  # where notebooks out of zips lie
-        given: dict[str, Any] = {
-            "releases": releases(chapter),
-            "others": {other: list(releases(other).values()) for other in chapters() if other != chapter},
-            "course": course_digest(chapter),
-            "scratch": scratch,
-        }
+        given = material(chapter)
         wanted = set(students)
         found = intake.find(submissions, chapter, list(given["releases"]), scratch)
         found = [f for f in found if not wanted or f.student in wanted]
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")
         run = Run(chapter, out, _seed(chapter, out, seed), url or f"sqlite:///{out.resolve()}/gradebook.db")
-        return run.batch(
-            found,
-            given,
-            ForkServer(preload(chapter), limits, ANSWER, prepare={"prepare": chapter}, walls=not trust),
-            jobs,
-            progress,
-        )
+        terms = Terms(chapter, run.seed, given["course"], limits or Limits(), trust)
+        place: Place
+        if scheduler:
+            from .cluster import Cluster  # which is the only one to need Dask
+
+            place = Cluster(terms, scheduler)
+        else:
+            place = Here(terms, given, jobs)
+        return run.batch(found, terms.course, place, scratch, progress)
 
 
 class Busy(RuntimeError):
@@ -413,40 +493,28 @@ class Run:
     def batch(
         self,
         found: list[intake.Found],
-        given: Mapping[str, Any],
-        server: ForkServer,
-        jobs: int,
+        course: str,
+        place: Place,
+        scratch: Path,
         progress: Progress,
     ) -> list[Row]:
         """Grade what the journal does not hold yet; returns every row."""
         done = self.journaled()
-        digests = {f.student: digest(f, given["course"]) for f in found}
+        digests = {f.student: digest(f, course) for f in found}
         todo = [f for f in found if digests[f.student] not in done]
         rows = {f.student: done[digests[f.student]] for f in found if digests[f.student] in done}
         if todo:
             with contextlib.ExitStack() as stack:
-                # While the server imports its libraries, the gradebook and the judge are made ready here.
-                starter = stack.enter_context(ThreadPoolExecutor(1))
-                started = starter.submit(server.start)
-                stack.callback(server.close)
-                gradebook.prepare(self.url, self.chapter, given["scratch"])
-                for exercise in exercises(self.chapter):
-                    judge.answers(exercise.name, self.seed)
-                    judge.errors(exercise.name, self.seed)
-                started.result()
+                # While the server imports its libraries, the gradebook is made ready here.
+                stack.callback(place.close)
+                place.start()
+                gradebook.prepare(self.url, self.chapter, scratch)
                 book = stack.enter_context(gradebook.opened(self.url))
                 journal = stack.enter_context(self.journal.open("ab"))
-                pool = ThreadPoolExecutor(jobs)
-                futures = [pool.submit(grade_one, self.chapter, f, server, self.seed, given) for f in todo]
-                try:
-                    for graded in progress(_finished(futures), len(futures)):
-                        self._keep(graded, book, journal)
-                        rows[graded.row.student] = graded.row
-                finally:
-                    for future in futures:
-                        future.cancel()
-                    server.close()  # or what is being graded would have to come to its end
-                    pool.shutdown()
+                finished = stack.enter_context(contextlib.closing(place.grade(todo)))
+                for graded in progress(finished, len(todo)):
+                    self._keep(graded, book, journal)
+                    rows[graded.row.student] = graded.row
         kept = [rows[f.student] for f in found]
         self._close(kept)
         return kept
@@ -536,8 +604,3 @@ def _write_table(path: Path, lines: list[list[Any]]) -> None:
     with fresh.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(lines)
     os.replace(fresh, path)
-
-
-def _finished(futures: list[Future]) -> Iterator[Graded]:
-    for future in as_completed(futures):
-        yield future.result()

@@ -185,10 +185,14 @@ def fork_run(submissions: Path, out: Path) -> int:
 
 
 def main() -> int:
-    """`python tests/toy.py grade …` is the grader's command line, `python tests/toy.py kill KILLS SEED` see `kill`."""
+    """`python tests/toy.py grade …` is the grader's command line, `worker ADDRESS …` Dask's, `kill KILLS SEED` see `kill`."""
     from autograder.__main__ import main as command
 
     lighten()
+    if sys.argv[1] == "worker":
+        from distributed.cli.dask_worker import main as worker
+
+        return worker(sys.argv[2:])
     if sys.argv[1] == "kill":
         kill(int(sys.argv[2]), random.Random(int(sys.argv[3])))
         return 0
