@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,17 +44,25 @@ def mobilenet_v2(images: Tensor, pretrained: bool = False, seed: int = 0) -> Net
         float32 (N, 3, 224, 224), normalized. Without pretrained weights they set the statistics of every batch
         normalization, so that random weights give activations as well spread as trained ones.
     pretrained
-        Download torchvision's ImageNet weights (14 MB).
+        Download torchvision's ImageNet weights (14 MB). Where that fails the weights stay random, and a sentence says so.
     seed
         Of the random weights.
+
+    Returns
+    -------
+    Network
+        Its attribute `weights` says which it has: "random" or "trained on ImageNet".
     """
-    from torchvision.models import MobileNet_V2_Weights
     from torchvision.models.quantization import mobilenet_v2 as build
 
     with engine("fbgemm"):
         torch.manual_seed(seed)
-        model = build(weights=MobileNet_V2_Weights.IMAGENET1K_V1 if pretrained else None, quantize=False)
-        if not pretrained:
+        model = build(weights=None, quantize=False)
+        state = trained_weights() if pretrained else {}
+        model.weights = "trained on ImageNet" if state else "random"
+        if state:
+            model.load_state_dict(state)
+        else:
             for module in model.modules():
                 if isinstance(module, nn.BatchNorm2d):
                     module.momentum = None  # an average over everything that passes
@@ -60,6 +72,30 @@ def mobilenet_v2(images: Tensor, pretrained: bool = False, seed: int = 0) -> Net
         model.eval()
         model.fuse_model(is_qat=False)
         return model
+
+
+def trained_weights() -> dict[str, Tensor]:
+    """torchvision's ImageNet weights by name, from its cache or downloaded; prints why and returns none where that fails.
+
+    Where nobody answers for half a minute, that is a failure too.
+    """
+    from torchvision.models import MobileNet_V2_Weights
+
+    weights = MobileNet_V2_Weights.IMAGENET1K_V1
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30)
+    try:
+        return dict(weights.get_state_dict(progress=True, check_hash=True))
+    except (OSError, RuntimeError, EOFError, HTTPException, UnpicklingError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        file = Path(torch.hub.get_dir(), "checkpoints", Path(weights.url).name)
+        step = f"delete {file}, which is damaged" if file.exists() else "check the network"
+        print(
+            f"The trained weights are not here ({reason}), so they stay random. Next step: {step}, then run this cell again."
+        )
+        return {}
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 @torch.no_grad()
@@ -102,7 +138,7 @@ def modules(model: Network) -> list[tuple[str, Any, int | None]]:
 def layers(model: Network) -> list[dict]:
     """The quantized network as a list of layers, arrays and numbers only: see `underhood.quantization.load_layers`."""
     listed: list[dict] = []
-    q_in = QParams(np.float32(model.quant.scale), int(model.quant.zero_point))
+    q_in = QParams(np.float32(model.quant.scale.item()), int(model.quant.zero_point))
     for op, module, add_from in modules(model):
         plain = {"op": op, "stride": 1, "padding": 0, "groups": 1, "relu": False, "add_from": add_from, "q_in": q_in}
         q_out = q_in if op == "avgpool" else QParams(np.float32(module.scale), module.zero_point)

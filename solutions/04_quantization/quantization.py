@@ -318,6 +318,14 @@ check("quantize_weight_per_channel", hidden=True)
 # %%
 # Try your own inputs here.
 
+# %%
+# Three weights each of four kernels of the layer below. An error is half a step at most: which row has the smallest steps?
+if ready("quantize_weight_per_channel"):
+    weights = data.load("photo_stem")["w"][[2, 7, 10, 31], 1, 0]
+    q, scale = quantize_weight_per_channel(weights)
+    print("scales", scale)
+    plots.show_matrices(weights, q, q * scale[:, None])
+
 # %% [markdown]
 # ## A convolution of codes
 #
@@ -1289,7 +1297,8 @@ if ready(*NETWORK):
 # ## A real MobileNet, layer by layer
 #
 # torchvision has a quantized MobileNetV2 with 64 operations. Its weights here are random, its ranges calibrated on the
-# photo; set `PRETRAINED` to True to download trained ones (14 MB; the old argument `pretrained=` is gone).
+# photo; set `PRETRAINED` to True to download trained ones (14 MB; the old argument `pretrained=` is gone). Without a
+# network they stay random: the last line says which you have.
 #
 # To get at a layer's input and output, hang a **forward hook** on it: PyTorch calls `hook(module, inputs, output)` after
 # each run of the module. The input that counts is the one that the network's own first step quantized.
@@ -1301,6 +1310,7 @@ if mobilenet.here():
     images = torch.cat([image, image.flip(3), image.roll(40, 2)])
     network = mobilenet.mobilenet_v2(images, PRETRAINED)
     networks = {bits: mobilenet.quantized(network, images, reduce_range=bits == 7) for bits in (8, 7)}
+    print("weights:", network.weights)
 
 # %%
 if mobilenet.here():
@@ -1326,7 +1336,7 @@ if ready(*NETWORK) and mobilenet.here():
         for layer, *before, after in tqdm(mobilenet.steps(quantized, image)):
             yours = qadd(*before, layer["q_out"]) if layer["op"] == "add" else quantized_network(*before, [layer], OPS)
             found.append(hit_rate(yours, after))
-    print("weights:", "trained on ImageNet" if PRETRAINED else "random")
+    print("weights:", network.weights)
     plots.show_hit_rates([layer["op"] for layer in mobilenet.layers(networks[8])], rates)
 
 # %% [markdown]
