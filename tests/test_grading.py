@@ -10,6 +10,7 @@ import pytest
 
 from autograder import exercises, gradebook, sample_class
 from autograder.__main__ import main
+from underhood.exercise import TOGETHER
 
 pytestmark = pytest.mark.slow
 
