@@ -85,11 +85,9 @@ def exercise_to_json(exercise: Exercise) -> dict[str, Any]:
 
 def blur(value: Any) -> float:
     """By how much, relative to a number, rounding may have moved the numbers of a recorded value."""
-    if isinstance(value, Array):
-        return 6e-6 if value.data.dtype.kind == "f" and value.data.dtype.itemsize <= 4 else 6e-9
-    if type(value) is dict:
-        value = list(value.values())
-    return max(map(blur, value), default=6e-9) if type(value) in (list, tuple) else 6e-9
+    items = value.values() if type(value) is dict else value if type(value) in (list, tuple) else ()
+    narrow = isinstance(value, Array) and value.data.dtype.kind == "f" and value.data.dtype.itemsize <= 4
+    return max(map(blur, items), default=6e-6 if narrow else 6e-9)
 
 
 def rounded(value: Any) -> Any:
@@ -97,8 +95,8 @@ def rounded(value: Any) -> Any:
     types, which have seven), so that machines agree.
     """
     if isinstance(value, Array) and value.data.dtype.kind == "f":
-        digits = 9 if value.data.dtype.itemsize > 4 else 6
-        numbers = np.array([float(f"{x:.{digits}g}") for x in value.data.ravel()], dtype=value.data.dtype)
+        form = ".9g" if value.data.dtype.itemsize > 4 else ".6g"
+        numbers = np.array([float(f"{x:{form}}") for x in value.data.ravel()], dtype=value.data.dtype)
         return Array(value.kind, value.dtype, numbers.reshape(value.shape))
     if type(value) is float:
         return float(f"{value:.9g}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -325,8 +326,7 @@ def _likely(found: list[_Found], part: str, suspects: list[_Suspect]) -> Mistake
 
 def _said(seen: Seen) -> str:
     """An error's first line; of a RecursionError what every Python says (3.11 adds what it was doing at the limit)."""
-    line = seen.message.partition("\n")[0]
-    return line[: len("maximum recursion depth exceeded")] if seen.raised[:1] == ("RecursionError",) else line
+    return re.sub(r"(?<=^maximum recursion depth exceeded).*", "", seen.message.partition("\n")[0])
 
 
 def _alike(exercise: Exercise, found: _Found, seen: Seen) -> bool:
@@ -338,5 +338,5 @@ def _alike(exercise: Exercise, found: _Found, seen: Seen) -> bool:
     if got.forbidden != seen.forbidden or got.changed != seen.changed:
         return False
     tolerance = found.case.tolerance if found.case.tolerance is not None else exercise.tolerance
-    near = max(tolerance or 1e-6, blur(seen.value))  # the record's numbers are rounded
-    return difference(got.value, seen.value, near, exercise.same_dtype) is None
+    # The record's numbers are rounded.
+    return difference(got.value, seen.value, max(tolerance or 1e-6, blur(seen.value)), exercise.same_dtype) is None
