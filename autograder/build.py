@@ -27,9 +27,15 @@ from .chapters import ROOT, SOLUTIONS, chapters, exercises, known, module, text_
 from .judge import judge, recorded
 from .release import tidy
 
-# numpy and its OpenBLAS choose kernels by the CPU, and kernels differ in a last bit, which a long run of a solver grows into a
-# step more or less. The build takes those of any x86-64 CPU with AVX2, so that every machine writes the same bytes.
-ONE_CPU = {"OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR"}
+# NumPy, PyTorch and their BLAS choose kernels by the CPU, and kernels differ in a last bit, which a long run of a solver grows
+# into a step more or less. The build takes those of any x86-64 CPU with AVX2, so that every machine writes the same bytes;
+# the square roots of PyTorch's float32 still differ, which is why the record is rounded.
+ONE_CPU = {
+    "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_CBWR": "COMPATIBLE",
+}
 
 
 def pair(chapter: str) -> list[Path]:
