@@ -72,7 +72,7 @@ def test_where_no_pair_saturates_the_codes_are_the_live_x86_kernels(name):
         pytest.skip(reason)
     f = fixtures()[name]
     conv = as_conv(f)
-    exact = qk.fbgemm_acc(conv) == f["acc"] if qk.saturates("fbgemm") else np.ones(f["acc"].shape, bool)
+    exact = qk.fbgemm_acc(conv) == f["acc"] if qk.saturates("fbgemm", conv) else np.ones(f["acc"].shape, bool)
     assert np.array_equal(coded(f, summed(f))[exact], qk.conv_live("fbgemm", conv)[exact])
     assert exact.any() or name == "F8", "all pairs of F8 saturate"
 
@@ -284,7 +284,7 @@ def load_freeze():
 
 @pytest.mark.slow
 def test_the_whole_mobilenet_has_the_live_x86_kernels_bits():
-    """With 7-bit activations no pair saturates, whatever the CPU."""
+    """With 7-bit activations no pair saturates, whatever the CPU. ("x86" is another engine on a CPU with VNNI.)"""
     if reason := qk.why_not("fbgemm"):
         pytest.skip(reason)
     pytest.importorskip("torchvision")
@@ -294,8 +294,8 @@ def test_the_whole_mobilenet_has_the_live_x86_kernels_bits():
 
     _, x, *_ = first_layer()
     image = torch.from_numpy(x)[None]
-    network = mobilenet.quantized(mobilenet.mobilenet_v2(image), image)
-    steps = mobilenet.steps(network, image)
+    network = mobilenet.quantized(mobilenet.mobilenet_v2(image), image, "fbgemm")
+    steps = mobilenet.steps(network, image, "fbgemm")
     assert len(steps) == 64
     for layer, *before, after in steps:
         if layer["op"] == "add":

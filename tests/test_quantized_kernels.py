@@ -68,11 +68,11 @@ def test_every_convolution_has_the_live_kernels_bits(engine: str) -> None:
     for turn in range(500):
         conv = random_conv(rng, engine)
         got = qk.conv_live(engine, conv)
-        assert misses(qk.conv_model(engine, conv, qk.saturates(engine)), got) == 0, (turn, conv)
+        assert misses(qk.conv_model(engine, conv, qk.saturates(engine, conv)), got) == 0, (turn, conv)
         values += len(np.unique(got))
         pairs += misses(qk.conv_model(engine, conv, saturates=False), got)
     assert values > 500 * 20, "the outputs are nearly constant: nothing was compared"
-    assert (pairs > 1000) == qk.saturates(engine), "the fuzz holds saturated pairs"
+    assert (pairs > 500) == (engine == "fbgemm" or qk.saturates(engine)), "the fuzz holds saturated pairs"
 
 
 def test_every_linear_layer_has_the_live_kernels_bits(engine: str) -> None:
@@ -88,7 +88,7 @@ def test_every_linear_layer_has_the_live_kernels_bits(engine: str) -> None:
         got = qk.linear_live(engine, x, q_in, w, s_w, bias, q_out, relu)
         image, kernels = qk.as_conv(x, w)
         conv = Conv(image, q_in, kernels, s_w, bias, q_out, relu=relu)
-        assert misses(qk.conv_model(engine, conv, qk.saturates(engine))[:, :, 0].T, got) == 0
+        assert misses(qk.conv_model(engine, conv, qk.saturates(engine, conv))[:, :, 0].T, got) == 0
 
 
 @pytest.mark.parametrize("per_channel", [True, False])
@@ -144,7 +144,7 @@ def test_a_bias_that_falls_next_to_half_a_step_rounds_as_the_live_kernel_rounds(
         x, w = np.full((1, 1, 1), 100, np.uint8), np.full((OC, 1, 1, 1), 3, np.int8)
         conv = Conv(x, QParams(s_in, 100), w, s_w, bias, QParams(s_out, 128))
         got = qk.conv_live(engine, conv)
-        assert misses(qk.conv_model(engine, conv, qk.saturates(engine)), got) == 0, turn
+        assert misses(qk.conv_model(engine, conv, qk.saturates(engine, conv)), got) == 0, turn
         assert len(np.unique(got)) > 150
 
 
@@ -153,7 +153,7 @@ def test_a_bias_too_large_for_int32_wraps_in_qnnpack_and_nowhere_else(engine: st
     conv = Conv(x, QParams(0.018658448, 114), np.full((1, 1, 1, 1), 127, np.int8), np.float32([1.1920929e-07]),
                 np.float32([-5.885]), QParams(0.023, 0))  # fmt: skip
     got = qk.conv_live(engine, conv)
-    assert misses(qk.conv_model(engine, conv, qk.saturates(engine)), got) == 0
+    assert misses(qk.conv_model(engine, conv, qk.saturates(engine, conv)), got) == 0
     assert (got.ravel() != 0).any() == (engine == "qnnpack")
 
 

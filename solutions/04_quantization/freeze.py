@@ -279,8 +279,8 @@ def quantize_layers(layers: list[dict], bits: int = 8) -> list[dict]:
     return quantized
 
 
-def run(x: np.ndarray, layers: list[dict], saturates: bool) -> np.ndarray:
-    """uint8 (10,): what the x86 kernels give for the codes x (1, 8, 8), saturating or not."""
+def run(x: np.ndarray, layers: list[dict], saturates: bool | None) -> np.ndarray:
+    """uint8 (10,): what the x86 kernels give for the codes x (1, 8, 8), saturating or not; None: as on this CPU."""
     outputs: list[np.ndarray] = []
     for layer in layers:
         q_in, q_out = layer["q_in"], layer["q_out"]
@@ -293,7 +293,7 @@ def run(x: np.ndarray, layers: list[dict], saturates: bool) -> np.ndarray:
             image, w = (x, layer["w"]) if layer["op"] == "conv" else qk.as_conv(x[None], layer["w"])
             geometry = {key: layer[key] for key in ("stride", "padding", "groups", "relu")}
             conv = Conv(image, q_in, w, layer["s_w"], layer["bias"], q_out, **geometry)
-            x = qk.conv_model("fbgemm", conv, saturates)
+            x = qk.conv_model("fbgemm", conv, qk.saturates("fbgemm", conv) if saturates is None else saturates)
             x = x if layer["op"] == "conv" else x.ravel()
         outputs.append(x)
     return x

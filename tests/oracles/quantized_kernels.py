@@ -14,6 +14,10 @@ qnnpack    exact, modulo 2**32                             int32          neares
 Sources: FBGEMM `QuantUtilsAvx2.cc` (requantizeOutputProcessingAvx2) and the instruction `vpmaddubsw`; oneDNN's
 developer guide, "Nuances of int8 computations"; QNNPACK's requantization and addition. Each formula is confirmed
 against the live kernel by `tests/test_quantized_kernels.py`. The course's solutions share no code with this module.
+
+With VNNI nothing saturates, with two exceptions: FBGEMM's own kernels for depthwise layers have no other instructions
+(`own_depthwise`), and oneDNN's depthwise kernel multiplies by one scale after the other. torch's engine "x86" is oneDNN
+there, and FBGEMM elsewhere.
 """
 
 from __future__ import annotations
@@ -62,6 +66,13 @@ class Conv:
     @property
     def depthwise(self) -> bool:
         return self.groups > 1 and self.w.shape[:2] == (self.groups, 1)
+
+    @property
+    def own_depthwise(self) -> bool:
+        """Whether FBGEMM has a kernel for it that is for depthwise layers only (`takeDepthWiseFastPath`)."""
+        k, across = self.w.shape[2:]
+        fits = k == across and k in (3, 5) and self.padding == k // 2 and self.stride in (1, 2)
+        return self.depthwise and self.groups % 8 == 0 and fits
 
 
 def fma(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -171,11 +182,14 @@ def fbgemm_requantize(conv: Conv, acc: np.ndarray) -> np.ndarray:
     return _clamp(sat16(y + conv.q_out.zero_point), conv)
 
 
-def onednn_requantize(conv: Conv, acc: np.ndarray) -> np.ndarray:
+def onednn_requantize(conv: Conv, acc: np.ndarray, saturates: bool = True) -> np.ndarray:
     """uint8, the shape of `acc`. The scales pass through their reciprocals on the way, each rounded to float32."""
     one = f32(1)
     s_in, s_out = one / (one / f32(conv.q_in.scale)), one / (one / f32(conv.q_out.scale))
-    y = acc.astype(f32) * (s_in * _column(conv.s_w, acc))
+    if conv.depthwise and not saturates:
+        y = (acc.astype(f32) * s_in) * _column(conv.s_w, acc)
+    else:
+        y = acc.astype(f32) * (s_in * _column(conv.s_w, acc))
     if conv.bias is not None:
         y = y + _column(conv.bias, acc)
     if conv.relu:
@@ -207,7 +221,7 @@ def conv_model(engine: str, conv: Conv, saturates: bool = True) -> np.ndarray:
         case "fbgemm":
             return fbgemm_requantize(conv, fbgemm_acc(conv, saturates))
         case "onednn":
-            return onednn_requantize(conv, onednn_acc(conv, saturates))
+            return onednn_requantize(conv, onednn_acc(conv, saturates), saturates)
         case "qnnpack":
             return qnnpack_requantize(conv, exact_acc(conv))
     raise ValueError(f"no model of an engine {engine!r}")
@@ -311,9 +325,16 @@ def _probe(engine: str) -> int:
 
 
 @functools.cache
-def saturates(engine: str) -> bool:
-    """Whether this CPU's kernel of `engine` clamps pairs of products to int16: it does where there is no VNNI."""
+def _probed(engine: str) -> bool:
     return _probe(engine) == 109
+
+
+def saturates(engine: str, conv: Conv | None = None) -> bool:
+    """Whether this CPU's kernel of `engine` clamps pairs of products to int16: it does where there is no VNNI.
+
+    For a layer `conv` that FBGEMM has a depthwise kernel for, that kernel does on every CPU.
+    """
+    return _probed(engine) or (engine == "fbgemm" and conv is not None and conv.own_depthwise)
 
 
 def _codes(x: np.ndarray, q: QParams) -> Any:
