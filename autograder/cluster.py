@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import pickle
 import queue
@@ -21,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import run
+from .chapters import chapters
 from .forkserver import ServerError
 from .intake import Found, carried
 from .run import Graded, Terms
@@ -51,12 +53,18 @@ def here() -> str:
     return get_worker().address
 
 
+@functools.cache
+def as_imported() -> dict[str, str]:
+    """`course_digest` of each chapter when this process imported the grader: a pull since then has not reached it."""
+    return {chapter: run.course_digest(chapter) for chapter in chapters()}
+
+
 class Bench:
     """What a worker process keeps for one run: the fork server, and what submissions are compared with."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self.given, self.server = terms, run.material(terms.chapter), terms.server()
-        if self.given["course"] != terms.course:
+        if not terms.course == self.given["course"] == as_imported().get(terms.chapter):
             raise Unfit("course", here())
         self._lock = threading.Lock()
         self._started, self._over, self._busy = False, False, 0
@@ -114,6 +122,7 @@ _lock = threading.Lock()
 def grade(name: str, terms: Terms, found: Found) -> Graded:
     """Grade one submission for the run of that name."""
     with _lock:
+        as_imported()
         if name in _over:
             raise Unfit("server", here(), "the run is over")
         if name not in _benches:
@@ -226,7 +235,8 @@ class Cluster:
                 raise SandboxError(said[0], f"{said[1]} (on the worker {worker})") from None
             if what == "course":
                 raise ClusterError(
-                    f"The worker {worker} has another state of the course than this machine: bring both to the same."
+                    f"The worker {worker} has another state of the course than this machine: "
+                    "bring both to the same, then start the worker again."
                 ) from None
             raise ServerError(f"On the worker {worker}: {said[0]}") from None
         except ImportError as error:

@@ -225,12 +225,19 @@ def test_a_scheduler_that_dies_is_said_and_nothing_is_lost(dask, repository, rig
 def test_a_worker_with_another_course_grades_nothing(dask, repository, right, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(repository, other, ignore=shutil.ignore_patterns("class"))
+    dask.workers(other)
+    one = ["--student", "student-0003", "--scheduler", dask.address]
+    assert grade(repository, tmp_path / "out", *one).returncode == 0
     with (other / "solutions" / toy.CHAPTER / "exercises.py").open("a") as file:
         file.write("# another state\n")
-    dask.workers(other)
-    done = grade(repository, tmp_path / "out", "--scheduler", dask.address)
-    assert done.returncode == 2
-    assert "has another state of the course than this machine" in done.stderr and "Traceback" not in done.stderr
+    shutil.copytree(repository / "class", other / "class")
+    for caller in (
+        repository,
+        other,
+    ):  # with `other` the files are the same, and the worker has imported the earlier ones
+        done = grade(caller, tmp_path / "out", *one)
+        assert done.returncode == 2
+        assert "has another state of the course than this machine" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_worker_without_the_course_grades_nothing(dask, repository, right, tmp_path):
