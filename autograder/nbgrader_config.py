@@ -16,7 +16,9 @@ from nbgrader.preprocessors import (
     LockCells,
     SaveCells,
 )
+from nbgrader.server_extensions.formgrader.handlers import template_path
 
+from autograder.harmless import TEMPLATES, Harmless
 from autograder.release import TidyRelease
 
 c = get_config()  # noqa: F821 - nbgrader's configuration loader provides it
@@ -59,3 +61,7 @@ c.GenerateAssignment.preprocessors = [
     CheckCellMetadata,
     TidyRelease,
 ]
+
+# The formgrader's view of a submission and the feedback page run nothing of a learner's, and ask no other host for anything.
+c.HTMLExporter.preprocessors = [Harmless]
+c.HTMLExporter.extra_template_basedirs = [str(TEMPLATES), template_path]

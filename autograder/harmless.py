@@ -1,0 +1,121 @@
+"""What nbgrader's own pages may show of a submission: the formgrader's view, and `nbgrader generate_feedback`.
+
+Whoever reads such a page has the instructor's session, or looks at a file on the own disk. So the page holds the course's own
+text as it is, and of the learner's only text and pictures: own Markdown and raw cells as they were typed, code, and outputs
+without scripts, links, forms or pictures of other hosts. The templates beside this (`templates/formgrade`,
+`templates/feedback`) put a policy on the page as a second wall, and take out nbgrader's own requests to other hosts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import bleach
+import nbformat
+from bleach.css_sanitizer import CSSSanitizer
+from nbconvert.preprocessors import Preprocessor
+from nbformat import NotebookNode, v4
+
+from .feedback import as_written
+
+COURSE = Path(__file__).resolve().parent.parent / "course"
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+# What verdicts and tables are made of. Nothing here loads, links, sends or covers anything.
+TAGS = set(
+    """
+    b br caption code col colgroup div em i li ol p pre small span strong sub sup table tbody td tfoot th thead tr u ul
+    """.split()
+)
+ATTRIBUTES = {"*": ["style", "title"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan", "scope"]}
+STYLES = CSSSanitizer(
+    allowed_css_properties="""
+        border border-collapse border-left color font-family font-style font-weight margin opacity overflow-wrap padding
+        text-align vertical-align white-space
+    """.split(),
+    allowed_svg_properties=(),
+)
+FACTS = ("grade", "locked", "points", "schema_version", "solution", "task")  # of nbgrader's cell metadata
+
+
+class Harmless(Preprocessor):
+    """Leaves of a submission what `harmless` does; nbgrader says which assignment and notebook it is."""
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """Called by nbconvert."""
+        given: Mapping[str, Any] = resources.get("nbgrader") or {}
+        chapter = given.get("assignment", resources.get("assignment_id"))
+        name = given.get("notebook", resources.get("notebook_id"))
+        release = COURSE / str(chapter) / f"{name}.ipynb"
+        return harmless(nb, nbformat.read(release, 4) if release.is_file() else None), resources
+
+
+def harmless(notebook: NotebookNode, release: NotebookNode | None) -> NotebookNode:
+    """A notebook that is safe to show as HTML.
+
+    Parameters
+    ----------
+    notebook
+        The submission; not changed.
+    release
+        What it was made from: the course's own text. None: nothing in it is.
+    """
+    cells = release.cells if release else []
+    ours = {(cell.cell_type, cell.source) for cell in cells}
+    known = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader for cell in cells if "nbgrader" in cell.metadata}
+    shown = v4.new_notebook(metadata=release.metadata if release else {})
+    for cell in notebook.cells:
+        metadata = _metadata(cell.metadata.get("nbgrader"), known if release else None)
+        source = cell.source
+        if cell.cell_type == "code":
+            made = v4.new_code_cell(source, metadata=metadata, outputs=list(_outputs(cell.outputs)))
+            made.execution_count = cell.execution_count if type(cell.execution_count) is int else None
+        else:
+            if (cell.cell_type, source) not in ours and not _is_as_written(source):
+                source = as_written(source)
+            made = v4.new_markdown_cell(source, metadata=metadata)
+        shown.cells.append(made)
+    return shown
+
+
+def _metadata(given: Any, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    """nbgrader's metadata of a cell: as the release has it, since the templates write it into the page unescaped."""
+    grade_id = given.get("grade_id") if isinstance(given, dict) else None
+    if type(grade_id) is not str or not re.fullmatch(r"[\w-]+", grade_id):
+        return {}
+    if known is not None:
+        return {"nbgrader": dict(known[grade_id])} if grade_id in known else {}
+    facts = {name: given[name] for name in FACTS if type(given.get(name)) in (bool, int, float)}
+    return {"nbgrader": {**facts, "grade_id": grade_id}}
+
+
+def _is_as_written(text: str) -> bool:
+    """Whether `as_written` made it."""
+    return as_written("\n".join(text.split("\n")[1:-1])) == text
+
+
+def _outputs(given: Iterable[Any]) -> Iterable[NotebookNode]:
+    for output in given:
+        kind = output.output_type
+        if kind == "stream":
+            yield v4.new_output("stream", name="stderr" if output.name == "stderr" else "stdout", text=str(output.text))
+        elif kind == "error":
+            lines = [str(line) for line in output.traceback]
+            yield v4.new_output("error", ename=str(output.ename), evalue=str(output.evalue), traceback=lines)
+        elif kind in ("display_data", "execute_result"):
+            theirs = {kind: str(value) for kind, value in output.data.items()}
+            data = {"text/plain": theirs["text/plain"]} if "text/plain" in theirs else {}
+            for kind in ("image/png", "image/jpeg"):
+                if re.fullmatch(r"[\w+/=\s]+", theirs.get(kind, ""), re.ASCII):  # base64
+                    data[kind] = theirs[kind]
+            if "text/html" in theirs:
+                data["text/html"] = cleaned(theirs["text/html"])
+            if data:
+                yield v4.new_output("display_data", data=data)
+
+
+def cleaned(html: str) -> str:
+    """HTML of tables and text: any other tag is shown as the text that it is."""
+    return bleach.clean(html, tags=TAGS, attributes=ATTRIBUTES, protocols=[], css_sanitizer=STYLES)
