@@ -20,6 +20,8 @@ WHEELS := $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu)
 # JupyterLab asks nobody about news and updates: nothing leaves the machine.
 QUIET := mkdir -p $(VENV)/share/jupyter/lab/settings && echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > $(VENV)/share/jupyter/lab/settings/overrides.json
 FAILED := { echo "The packages could not be installed: the lines above say why. Next step: check the network, then run make again; it goes on where it stopped."; exit 1; }
+NO_PYTHON := { echo "$(PYTHON) does not start. Next step: install Python 3.11, 3.12 or 3.13, or say where it is: make start PYTHON=/path/to/python3.12"; exit 1; }
+NO_VENV := { echo "The environment could not be made in $(CURDIR)/$(VENV): the lines above say why. Next step: copy the course to a folder that you may write to, whose name has no colon (on Debian and Ubuntu Python's venv is a package of its own, python3-venv); then run make again."; exit 1; }
 
 .PHONY: start test test-fast test-versions course grade sample-class bench release clean
 
@@ -56,9 +58,10 @@ clean:
 	rm -rf $(VENV)
 
 $(VENV)/.python:
+	@$(PYTHON) -c pass || $(NO_PYTHON)
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else f"Python {v[0]}.{v[1]} is too old or too new: the course needs 3.11, 3.12 or 3.13. Say which one with: make start PYTHON=python3.12")'
 	@echo "Making the environment in $(VENV) with $$($(PYTHON) --version)."
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || $(NO_VENV)
 	@$(PIP) --upgrade pip || $(FAILED)
 	@touch $@
 

@@ -281,16 +281,50 @@ def test_an_old_python(version, tmp_path):
     assert "needs Python 3.11, 3.12 or 3.13" in last and f"this is Python {version}" in last and "Next step:" in last
 
 
-def test_make_refuses_an_old_python(copy):
-    old = copy / "old python"
-    old.write_text(
-        f"#!/bin/sh\nexec {sys.executable} -c 'import sys; sys.version_info = (3, 9, 1); exec(sys.argv[1])' \"$2\"\n"
-    )
+@pytest.mark.parametrize("version", ["3.9", "3.14"])
+def test_make_refuses_a_python_that_is_too_old_or_too_new(copy, version):
+    claimed = f"sys.version_info = ({version.replace('.', ', ')}, 1)"
+    old = copy / "another python"
+    old.write_text(f"#!/bin/sh\nexec {sys.executable} -c 'import sys; {claimed}; exec(sys.argv[1])' \"$2\"\n")
     old.chmod(0o755)
     done = subprocess.run(["make", "start", f"PYTHON='{old}'"], cwd=copy, capture_output=True, text=True, timeout=120)
-    assert done.returncode != 0 and "Python 3.9 is too old" in done.stdout + done.stderr
+    assert done.returncode != 0 and f"Python {version} is too old or too new" in done.stdout + done.stderr
     assert "make start PYTHON=python3.12" in done.stdout + done.stderr
     assert not (copy / ".venv").exists()
+
+
+def test_make_without_the_python_that_was_named(copy):
+    done = subprocess.run(["make", "start", "PYTHON=python3.99"], cwd=copy, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert "python3.99 does not start. Next step: install Python 3.11, 3.12 or 3.13" in done.stdout
+    assert not (copy / ".venv").exists()
+
+
+@pytest.mark.parametrize("why", ["a colon in the folder's name", "a folder that cannot be written"])
+def test_make_where_no_environment_can_be_made(copy, tmp_path, why):
+    """The first by Python itself, which refuses it; the second claimed, since root may write anywhere."""
+    folder, python = tmp_path / "course", sys.executable
+    if why.startswith("a colon"):
+        folder = tmp_path / "a:b"
+    else:
+        python = tmp_path / "python"
+        python.write_text(
+            "#!/bin/sh\n"
+            f'test "$2" = venv && {{ echo "Error: [Errno 30] Read-only file system: $3" >&2; exit 1; }}\n'
+            f'exec {sys.executable} "$@"\n'
+        )
+        python.chmod(0o755)
+    folder.mkdir()
+    for name in ("Makefile", "requirements.txt", "pyproject.toml"):
+        shutil.copy(copy / name, folder)
+    command = ["make", "start", f"PYTHON={python}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert (
+        f"The environment could not be made in {folder}/.venv: the lines above say why. Next step: copy" in done.stdout
+    )
+    assert ("PATH separator" if why.startswith("a colon") else "Read-only file system") in done.stderr + done.stdout
+    assert "Installing what the course needs" not in done.stdout
 
 
 @pytest.mark.slow
