@@ -8,6 +8,12 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+if sys.platform == "win32":
+    sys.exit(
+        "The grader forks a process for each submission, which Windows cannot. Next step: run it in the Windows Subsystem for "
+        "Linux. For submissions that you trust, `nbgrader autograde` grades the same notebooks on Windows."
+    )
+
 # jsonschema would compile 38 grammars for formats of addresses (3 seconds), which no notebook is checked for.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 

@@ -170,12 +170,15 @@ def walls() -> Iterator[Wall]:
         "processes: a daemon dies with its submission",
         cell(f"""
             import os
+            ours, theirs = os.pipe()
             if os.fork() == 0:
                 os.setsid()
                 if os.fork() == 0:
                     os.execv("/bin/sh", ["/bin/sh", "-c", "sleep 77 # {mark}; true"])
                 os._exit(0)
             os.wait()
+            os.close(theirs)
+            os.read(ours, 1)  # comes back when the program has started, which closes the other end
             print("daemon started")
         """),
         lambda result: result.cells[0].output == "daemon started\n" and not running(mark),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -168,3 +170,27 @@ def test_an_environment_below_a_private_folder_is_shown_elsewhere():
     """A clone in /tmp: the submission's own /tmp would cover its Python."""
     assert sandbox.inside("/tmp/clone/.venv/bin/python") == Path("/opt/tmp/clone/.venv/bin/python")
     assert sandbox.inside("/srv/clone/.venv/bin/python") == Path("/srv/clone/.venv/bin/python")
+
+
+def test_another_system_says_so_and_grades_what_is_trusted(monkeypatch):
+    for module, name in (
+        (os, "pidfd_open"),
+        (socket, "SO_PASSCRED"),
+        (socket, "SCM_CREDENTIALS"),
+        (select, "POLLRDHUP"),
+    ):
+        monkeypatch.delattr(module, name)
+    with ForkServer(preload=(), answer=None, packages=(), walls=False) as server:
+        assert server.run(Job(cells=[("a", "print(6 * 7)")])).cells[0].output == "42\n"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(sandbox, "_libc", None)  # it has no prctl
+    sandbox.die_with_parent()
+    with pytest.raises(sandbox.SandboxError, match="'namespaces' cannot be built here: they are Linux's"):
+        ForkServer(preload=(), answer=None, packages=()).start()
+
+
+def test_windows_says_what_to_do_instead():
+    program = "import runpy, sys; sys.platform = 'win32'; runpy.run_module('autograder', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("The grader forks a process") and "Linux" in done.stderr
+    assert "Traceback" not in done.stderr
