@@ -209,9 +209,7 @@ class SandboxProvisioner(KernelProvisionerBase):
         """Make the five sockets, and say where they are: at a restart in the same place, where clients look for them."""
         if self._folder is None:
             _sweep()
-            # The path of a Unix socket has room for 107 characters, and a temporary folder may stand deep.
-            deep = len(tempfile.gettempdir()) > 60
-            self._folder = tempfile.TemporaryDirectory(prefix=f"{NAME}-{os.getpid()}-", dir="/tmp" if deep else None)
+            self._folder = tempfile.TemporaryDirectory(prefix=f"{NAME}-{os.getpid()}-", dir=_place())
         self._close_sockets()
         for number in range(1, len(CHANNELS) + 1):
             listener = socket.socket(socket.AF_UNIX)
@@ -313,9 +311,15 @@ def _reply(judge: Judge, question: Mapping[str, Any]) -> dict[str, Any]:
     return {"token": token if type(token) is int else None, **judge.ask(question)}
 
 
+def _place() -> str:
+    """Where folders of sockets are made: the path of a socket has room for 107 characters, and the usual place may be deep."""
+    place = tempfile.gettempdir()
+    return place if len(place) < 60 else "/tmp"
+
+
 def _sweep() -> None:
     """Remove the folders of processes that were killed before they could."""
-    for path in Path(tempfile.gettempdir()).glob(f"{NAME}-*-*"):
+    for path in Path(_place()).glob(f"{NAME}-*-*"):
         if not Path("/proc", path.name.removeprefix(f"{NAME}-").partition("-")[0]).exists():
             shutil.rmtree(path, ignore_errors=True)
 

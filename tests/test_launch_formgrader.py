@@ -16,6 +16,7 @@ from hostile_page import HOST, MARK, RUN, attack
 from autograder import chapters, exercises, gradebook
 from autograder.chapters import text_sources
 
+SANDBOX = {"kernelspec": {"name": "underhood-sandbox", "display_name": "sandbox", "language": "python"}}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
@@ -238,3 +239,40 @@ def test_the_exchange_carries_a_chapter_out_and_an_answer_back(lab, chromium, co
     collected = copy / "autograder/class/submitted" / student / chapter / f"{stem}.ipynb"
     assert "from the learner" in collected.read_text()
     quiet(lab)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
+def test_the_bolt_and_a_notebook_in_jupyterlab_run_in_the_sandbox(chromium, copy, run, exchange, shots, graded_class):
+    chapter, stem = first_chapter(), text_sources(first_chapter())[0].stem
+    hand_in = copy / "autograder/class/submitted/yara" / chapter / f"{stem}.ipynb"
+    hand_in.parent.mkdir(parents=True)
+    notebook = nbformat.read(copy / "autograder/class/submitted/ada" / chapter / f"{stem}.ipynb", 4)
+    look = f"import os\nprint('SEEN', os.getuid(), os.path.exists({str(copy)!r}))"
+    notebook.cells.insert(1, nbformat.v4.new_code_cell(look))
+    nbformat.write(notebook, hand_in)
+    with home() as folder:
+        environment = settings(folder, exchange, copy, copy / "course") | {"UNDERHOOD_SANDBOX": "1"}
+        done = run(sys.executable, "-m", "autograder", "kernel", "--prefix", str(folder / "prefix"))
+        assert done.returncode == 0, done.stderr
+        environment["JUPYTER_PATH"] = str(folder / "prefix/share/jupyter")
+        nbformat.write(
+            nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(look)], metadata=SANDBOX), copy / "look.ipynb"
+        )
+        with serve(copy, environment) as running:
+            lab = Lab(chromium, running, shots)
+            lab.page.goto(running.address(""))
+            lab.page.locator(".lm-MenuBar-item").first.wait_for()
+            formgrader(lab, f"manage_submissions/{chapter}")
+            assert "Successfully autograded" in press(lab, row_of(lab, "student-id", "yara"), "autograde")
+            most = graded_class["ada"][1]
+            wait_for("yara's grade", lambda: table(lab).get("yara") == [f"{most:g} / {most:g}", "graded"])
+            graded = copy / "autograder/class/autograded/yara" / chapter / f"{stem}.ipynb"
+            assert "SEEN 65534 False" in graded.read_text()
+            lab.open("look.ipynb")
+            (cell,) = lab.run_all()
+            assert "".join(cell["outputs"][0]["text"]) == "SEEN 65534 False\n"
+            lab.shot("jupyterlab-in-the-sandbox")
+            lab.shut_down()
+            quiet(lab)
+            lab.close()
+        (copy / "look.ipynb").unlink()

@@ -19,6 +19,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import DeadKernelError
+from test_sandbox import as_nobody
 
 from autograder import exercises, gradebook, provisioner, sandbox, selftest
 from autograder.build import write
@@ -190,6 +191,34 @@ def test_a_folder_that_a_killed_process_left_is_swept(kernel):
     left.mkdir(exist_ok=True)
     execute("1")
     assert not left.exists()
+
+
+AS_NOBODY = """
+import os, sys, tempfile
+home = tempfile.mkdtemp()
+os.environ.update(HOME=home, JUPYTER_PATH=home + "/share/jupyter", IPYTHONDIR=home)
+sys.path.insert(0, "tests")
+from nbclient.exceptions import DeadKernelError
+from autograder import provisioner, sandbox
+from test_provisioner import execute, printed
+provisioner.install({"memory_bytes": 200e6}, home)
+check = "print(check('broadcast_shape', lambda *shapes: None, hidden=True))"
+who, verdict = execute("import os; print(os.getuid())", "from underhood import check; " + check)
+print(printed(who), printed(verdict).split("points")[0])
+fork = "if os.fork() == 0: b = bytearray(b'x' * (60 << 20)); time.sleep(20)"
+try:
+    execute("import os, time\\nfor i in range(6):\\n    " + fork + "\\ntime.sleep(20)")
+except DeadKernelError:
+    print("dead")
+provisioner.close()
+print(len(sandbox.descendants(os.getpid())))
+"""
+
+
+def test_an_ordinary_user_gets_the_same_kernel_and_its_memory_is_watched():
+    finished = as_nobody([sys.executable, "-c", AS_NOBODY])
+    expected = ["65534", "broadcast_shape", "0", "of", "4", "dead", "1"]
+    assert finished.stdout.split() == expected, finished.stdout + finished.stderr
 
 
 # --- nbgrader's own commands --------------------------------------------------------------------------------------------
