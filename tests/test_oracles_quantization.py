@@ -145,8 +145,10 @@ def first_layer():
 
 
 def test_ranges_are_torchs_observers():
-    torch = pytest.importorskip("torch")
-    observers = pytest.importorskip("torch.ao.quantization")
+    torch = pytest.importorskip("torch", reason="torch is not installed, so there is nothing to compare with")
+    observers = pytest.importorskip(
+        "torch.ao.quantization", reason="this torch has no observers any more, so there is nothing to compare with"
+    )
     rng = np.random.default_rng(24)
     ranges = rng.normal(0, 3, (300, 2)).astype(np.float32)
     ranges = np.concatenate([np.sort(ranges), np.float32([[-1, 1], [0, 0], [-1e-6, 1e-6], [0.5, 3], [-3, -1]])])
@@ -287,7 +289,7 @@ def test_the_whole_mobilenet_has_the_live_x86_kernels_bits():
     """With 7-bit activations no pair saturates, whatever the CPU. ("x86" is another engine on a CPU with VNNI.)"""
     if reason := qk.why_not("fbgemm"):
         pytest.skip(reason)
-    pytest.importorskip("torchvision")
+    pytest.importorskip("torchvision", reason="torchvision is not installed, so there is nothing to compare with")
     import torch
 
     from underhood import mobilenet

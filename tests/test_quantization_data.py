@@ -169,7 +169,7 @@ def test_the_live_x86_kernels_chained_give_the_frozen_logits(freeze: ModuleType)
 
 
 def test_the_float_network_of_the_checkpoint_reads_the_digits(freeze: ModuleType) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed, so there is nothing to compare with")
     from underhood.digits_cnn import float_outputs
 
     images, labels = freeze.digits()
@@ -186,7 +186,7 @@ def test_the_float_network_of_the_checkpoint_reads_the_digits(freeze: ModuleType
 
 
 def test_folding_batch_normalization_changes_no_logit_and_training_learns() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed, so there is nothing to compare with")
     from underhood.digits_cnn import DigitsCNN, float_layers, float_outputs, train
 
     with np.load(DATA / "digits.npz") as stored:
@@ -220,7 +220,7 @@ def test_every_layer_of_mobilenet_has_the_live_kernels_bits(name: str, freeze: M
     """Eight-bit activations, so that pairs saturate; each model is fed its own outputs, from photo to logits."""
     if reason := qk.why_not(name):
         pytest.skip(reason)
-    pytest.importorskip("torchvision")
+    pytest.importorskip("torchvision", reason="torchvision is not installed, so there is nothing to compare with")
     import torch
 
     from underhood import mobilenet
