@@ -98,7 +98,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
         asked = {request["exercise"]: request for request in run.requests(exercise.chapter, SEED)}
         return {"request": asked[exercise.name]}
     value = question["answer"] if isinstance(question["answer"], dict) else None
-    return {"verdict": dataclasses.asdict(run._verdict(exercise, value, "error", SEED))}
+    return {"verdict": dataclasses.asdict(run.verdict_on(exercise, value, "error", SEED))}
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ from nbformat import NotebookNode
 
 from underhood import Case, Exercise, Verdict
 from underhood.exercise import Seen
-from underhood.plain import Foreign
+from underhood.plain import Foreign, sizes
 from underhood.probes import seen_from_json
 from underhood.record import case_to_json
 from underhood.verdict import blank, refused
@@ -109,7 +109,7 @@ def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple
     judged: dict[int, Verdict] = {}
 
     def settled(number: int, answer: Answer) -> bool:
-        judged[number] = _verdict(every[number], answer.value, answer.reason, seed)
+        judged[number] = verdict_on(every[number], answer.value, answer.reason, seed)
         return judged[number].points == judged[number].max_points
 
     before = {"cells": [source for _, source in cells], "answers": answers} if answers else None
@@ -143,7 +143,7 @@ def verdicts(chapter: str, result: Result, early: Mapping[int, Verdict], seed: i
     for number, (exercise, answer) in enumerate(zip(exercises(chapter), result.answers, strict=True)):
         choices = {"early": early[number]} if number in early else {}
         if number not in early or result.early.get(number) is not answer:
-            choices["late"] = _verdict(exercise, answer.value, answer.reason, seed)
+            choices["late"] = verdict_on(exercise, answer.value, answer.reason, seed)
         for when, verdict in choices.items():
             name = said.get(when, {}).get(exercise.name)
             if verdict.points and name:
@@ -154,7 +154,7 @@ def verdicts(chapter: str, result: Result, early: Mapping[int, Verdict], seed: i
     return found
 
 
-def _verdict(exercise: Exercise, value: dict | None, reason: str, seed: int) -> Verdict:
+def verdict_on(exercise: Exercise, value: dict | None, reason: str, seed: int) -> Verdict:
     """Untrusted `value`: whatever it is, a verdict comes of it; what is unknown earns nothing."""
     if value is None:
         return blank(exercise, f"No answer came back from the sandbox ({reason}).")
@@ -193,7 +193,7 @@ def unpacked(written: Any) -> int:
         elif type(item) is dict:
             waiting += item.values()
             if "packed" in item:
-                total += math.prod(int(n) for n in item["shape"]) * np.dtype(item["numbers"]).itemsize
+                total += math.prod(sizes(item["shape"])) * np.dtype(item["numbers"]).itemsize
     return total
 
 
@@ -257,13 +257,14 @@ def _answers(chapter: str, notebook: NotebookNode | None) -> dict[str, str]:
 
 def digest(found: intake.Found, course: str) -> str:
     """A hash of the submission's bytes, and of the course that it is judged by (`course_digest`)."""
-    value = hashlib.sha256(course.encode() + found.student.encode("utf-8", "replace"))
+    parts = [course.encode(), found.student.encode("utf-8", "replace")]
     for path in found.paths:
         try:
-            value.update(intake.slurp(path))
+            parts.append(intake.slurp(path))
         except intake.Unreadable as error:
-            value.update(str(error).encode())
-    return value.hexdigest()
+            parts.append(str(error).encode())
+    # Each hashed by itself: where one ends is nobody's choice.
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def course_digest(chapter: str) -> str:
@@ -478,7 +479,7 @@ def _seed(chapter: str, out: Path, seed: int | None) -> int:
     kept = out / f"seed-{chapter}.json"
     if seed is None and kept.is_file():
         return int(json.loads(kept.read_text(encoding="utf-8"))["seed"])
-    seed = secrets.randbelow(2**31) if seed is None else seed
+    seed = secrets.randbelow(2**63) if seed is None else seed  # too many to try: `job` gives away a hash of it
     write(kept, json.dumps({"seed": seed}) + "\n")
     return seed
 
