@@ -701,6 +701,8 @@ class _Child:
                 if descriptor != self._output and event & (select.POLLIN | select.POLLHUP | select.POLLERR):
                     self._receive()
             self._watch_memory()
+            if len(self._received) > self._limits.reply_bytes:
+                self._end("output")
             end = self._received.find(b"\n", searched)
             searched = len(self._received)
             if end >= 0:
@@ -713,8 +715,6 @@ class _Child:
                     self._end("garbage")
                 self._drain()
                 return reply, late
-            if len(self._received) > self._limits.reply_bytes:
-                self._end("output")
 
     def serve(self, answer: Callable[[dict], dict], seconds: float) -> str:
         """Watch a Jupyter kernel and answer its questions, JSON lines, until it is over.
@@ -758,8 +758,10 @@ class _Child:
         """Send a line that nobody answers; a kernel that does not read it within ten seconds is over."""
         sending, deadline = memoryview(json.dumps(message).encode() + b"\n"), time.monotonic() + 10
         while sending:
-            if not select.select([], [self._channel], [], max(deadline - time.monotonic(), 0))[1]:
+            if time.monotonic() > deadline:
                 self._end("timeout")
+            select.select([], [self._channel], [], MEMORY_CHECK_SECONDS)
+            self._watch_memory()
             with contextlib.suppress(BlockingIOError):
                 try:
                     sending = sending[self._channel.send(sending) :]

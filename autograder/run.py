@@ -193,7 +193,7 @@ def unpacked(written: Any) -> int:
         elif type(item) is dict:
             waiting += item.values()
             if "packed" in item:
-                total += math.prod(sizes(item["shape"])) * np.dtype(item["numbers"]).itemsize
+                total += math.prod(sizes(item["shape"])) * np.dtype(str(item["numbers"])[:8]).itemsize
     return total
 
 

@@ -252,9 +252,9 @@ def seen_from_json(written: Any) -> Seen:
         raise ValueError("not an observation")
     return Seen(
         value=from_json(written.get("value")),
-        raised=words[0],
+        raised=tuple(word[:80] for word in words[0][:8]),
         message=written.get("message", "")[:600],
-        changed=words[1],
+        changed=tuple(word[:80] for word in words[1][:50]),
         printed=written.get("printed", "")[:KEPT],
         forbidden=written.get("forbidden", "")[:100],
     )
