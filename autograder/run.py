@@ -30,7 +30,7 @@ from nbformat import NotebookNode
 
 from underhood import Case, Exercise, Verdict
 from underhood.exercise import Seen
-from underhood.plain import Foreign, sizes
+from underhood.plain import MAX_TEXT, Foreign
 from underhood.probes import seen_from_json
 from underhood.record import case_to_json
 from underhood.verdict import blank, refused
@@ -44,6 +44,7 @@ from .forkserver import PRELOAD, UNDERHOOD, Answer, ForkServer, Job, Limits, Res
 ANSWER = "underhood.remote.answer"
 CLASS = ROOT / "autograder" / "class"
 MAX_ANSWER = 64 << 20  # bytes of one exercise's observations, unpacked
+MAX_AXES = 64  # of an array: NumPy's own limit
 Progress = Callable[[Iterable, int], Iterable]
 
 
@@ -182,18 +183,27 @@ def unpacked(written: Any) -> int:
 
     Raises
     ------
-    ValueError, TypeError, OverflowError
-        An array's shape is none.
+    ValueError
+        A text is longer than `plain` makes one, or what is written is no array: a shape of thousands of long numbers, of
+        which the product would take hours.
     """
     total, waiting = 0, [written]
     while waiting:
         item = waiting.pop()
         if type(item) is list:
             waiting += item
+        elif type(item) is str and len(item) > MAX_TEXT:
+            raise ValueError("a text that is too long")
         elif type(item) is dict:
-            waiting += item.values()
-            if "packed" in item:
-                total += math.prod(sizes(item["shape"])) * np.dtype(str(item["numbers"])[:8]).itemsize
+            waiting += (value for key, value in item.items() if key != "packed")
+            if "shape" in item:
+                shape, numbers = item["shape"], item.get("numbers")
+                if type(shape) is not list or len(shape) > MAX_AXES or type(numbers) is not str or len(numbers) > 8:
+                    raise ValueError("not an array")
+                if any(type(n) is not int or n.bit_length() > 63 for n in shape):
+                    raise ValueError("not an array")
+                if "packed" in item:
+                    total += math.prod(shape) * np.dtype(numbers).itemsize
     return total
 
 

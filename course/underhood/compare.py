@@ -13,7 +13,6 @@ from .messages import say
 from .plain import Array, Foreign
 
 SHAPE, VALUES = "wrong shape or dtype", "wrong values"
-MAX_SHOWN = 2
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,7 @@ def _arrays(got: Any, expected: Array, tolerance: float | None, same_dtype: bool
         with np.errstate(all="ignore"):
             apart = np.abs(g - e)
             same = (got.data == expected.data) | (np.isnan(g) & np.isnan(e))
-            near = apart <= allowed * np.maximum(1.0, np.abs(e))
-            off = ~(same | (near & np.isfinite(e)))  # nothing finite is near infinity
+            off = ~(same | (np.isfinite(e) & (apart <= allowed * np.maximum(1.0, np.abs(e)))))
         key = "floats differ" if np.isfinite(apart[off]).all() else "not finite"
     if not off.any():
         return None
@@ -149,10 +147,8 @@ def _both(got: Any, expected: Any, at: tuple[int, ...] = ()) -> tuple[str, str]:
 
 
 def show(value: Any, width: int = 300, digits: int = 6, depth: int = 0) -> str:
-    """The value for a person, in at most `width` characters; what lies in more than `MAX_SHOWN` containers is described."""
-    if depth > MAX_SHOWN and type(value) in (list, tuple, dict):
-        text = describe(value)
-    elif isinstance(value, Array):
+    """The value for a person, in at most `width` characters."""
+    if isinstance(value, Array):
         text = _show(value.data, digits) if value.data.size <= 24 else describe(value)
     elif isinstance(value, Foreign):
         text = value.what
@@ -171,7 +167,8 @@ def show(value: Any, width: int = 300, digits: int = 6, depth: int = 0) -> str:
 
 def _item(value: Any, digits: int, depth: int) -> str:
     """Inside a container: an array says that it is one, so that a tensor is not taken for a number."""
-    text = show(value, 60, digits, depth + 1)
+    # The twelve of the twelve of the twelve … would take seconds.
+    text = describe(value) if depth > 1 and type(value) in (list, tuple, dict) else show(value, 60, digits, depth + 1)
     return f"{'tensor' if value.kind == 'tensor' else 'array'}({text})" if isinstance(value, Array) else text
 
 

@@ -20,7 +20,6 @@ MAX_ITEMS = 100_000  # in all containers of one value together
 MAX_DEPTH = 8
 MAX_TEXT = 20_000
 MAX_ELEMENTS = 20_000_000  # of one array
-MAX_AXES = 64  # NumPy's own limit
 IN_WORDS = 512  # arrays up to this size are written as lists in JSON, for people to read
 
 
@@ -158,9 +157,7 @@ def from_json(written: Any) -> Any:
     """What `to_json` wrote. Raises ValueError on anything else."""
     from .exercise import Build, Learner
 
-    if type(written) is str:
-        return written[:MAX_TEXT]
-    if written is None or type(written) in (bool, int, float):
+    if written is None or type(written) in (bool, int, float, str):
         return written
     if type(written) is list:
         return [from_json(item) for item in written]
@@ -184,20 +181,9 @@ def from_json(written: Any) -> Any:
     raise ValueError("not a plain value")
 
 
-def sizes(shape: Any) -> tuple[int, ...]:
-    """The shape as it was written; ValueError where it is none. Thousands of long numbers would take hours to multiply."""
-    if (
-        type(shape) is not list
-        or len(shape) > MAX_AXES
-        or any(type(n) is not int or n.bit_length() > 63 for n in shape)
-    ):
-        raise ValueError("not the shape of an array")
-    return tuple(shape)
-
-
 def _numbers(written: dict) -> np.ndarray:
-    shape = sizes(written["shape"])
-    dtype = np.dtype(str(written["numbers"])[:8])
+    shape = tuple(int(n) for n in written["shape"])
+    dtype = np.dtype(written["numbers"])
     size = math.prod(shape)
     if dtype.kind not in "biufc" or min(shape, default=0) < 0 or size > MAX_ELEMENTS:
         raise ValueError("not a dense array of numbers")
