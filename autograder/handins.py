@@ -23,14 +23,16 @@ import stat
 import tempfile
 import unicodedata
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .chapters import chapters
 
 MAX_BYTES = 32 * 1024**2  # of one notebook
-MAX_UNPACKED = 4 * 1024**3  # bytes out of one zip
+MAX_UNPACKED = 256 * 1024**2  # bytes out of one student's zips
+MAX_DIRECTORY = 16 * 1024**2  # bytes that one student's zip takes to list what is in it
 MAX_MEMBERS = 50_000  # of a zip or a folder with everybody's work
 MAX_FILES = 500  # of one student, looked at
 MAX_NOTEBOOKS = 20  # of one student, read
@@ -113,7 +115,9 @@ def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | 
     """
     unpacker = _Unpacker(scratch)
     if submissions.is_dir():
-        entries = [e for entry in _walk(submissions) for e in unpacker.inside(entry)]
+        walked = list(_walk(submissions))
+        unpacker.outer = _outer(entry.parts for entry in walked)
+        entries = [e for entry in walked for e in unpacker.inside(entry)]
     elif submissions.is_file() and submissions.suffix.lower() == ".ipynb":
         entries = [Entry((submissions.name,), submissions)]
     elif submissions.is_file():
@@ -152,17 +156,25 @@ def sentence(reasons: Sequence[str]) -> str:
 
 
 def _walk(top: Path) -> Iterator[Entry]:
-    """The folder's files and folders, in the order of their names."""
-    for name in sorted(os.listdir(top)):
-        if _junk(name):
-            continue
+    """The folder's files and folders, in the order of their names; the limit is one student's, not an outer folder's."""
+    outer: tuple[str, ...] = ()
+    names = _names(top)
+    while len(names) == 1 and len(outer) < MAX_DEPTH and stat.S_ISDIR((top / names[0]).lstat().st_mode):
+        top, outer = top / names[0], (*outer, names[0])
+        yield Entry((*outer, ""))
+        names = _names(top)
+    for name in names:
         seen = 0
-        for entry in _below(top / name, (name,)):
+        for entry in _below(top / name, (*outer, name)):
             seen += 1
             if seen > MAX_FILES:
-                yield Entry((name, "…"), None, f"only the first {MAX_FILES} files were looked at")
+                yield Entry((*outer, name, "…"), None, f"only the first {MAX_FILES} files were looked at")
                 break
             yield entry
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if not _junk(name))
 
 
 def _below(path: Path, parts: tuple[str, ...]) -> Iterator[Entry]:
@@ -175,9 +187,8 @@ def _below(path: Path, parts: tuple[str, ...]) -> Iterator[Entry]:
             if len(parts) > MAX_DEPTH:
                 yield Entry((*parts, ""), None, f"{printable(parts[-1])} lies too deep")
                 return
-            for name in sorted(os.listdir(path)):
-                if not _junk(name):
-                    yield from _below(path / name, (*parts, name))
+            for name in _names(path):
+                yield from _below(path / name, (*parts, name))
         elif stat.S_ISREG(mode):
             yield Entry(parts, path)
         else:
@@ -190,13 +201,27 @@ def _junk(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
+def _outer(paths: Iterable[tuple[str, ...]]) -> int:
+    """How many folders lie around everything."""
+    return len(os.path.commonprefix([path[:-1] for path in paths]))
+
+
 class _Unpacker:
-    """Takes notebooks out of zips, with one allowance of bytes for all of them."""
+    """Takes notebooks out of zips, with an allowance of bytes for each student: nobody uses up a neighbor's.
+
+    `outer` folders lie around everything; what is below the same name there is one student's.
+    """
 
     def __init__(self, scratch: Path | None) -> None:
         self.folder = scratch
-        self.left = MAX_UNPACKED
-        self.count = 0
+        self.left: dict[str, int] = defaultdict(lambda: MAX_UNPACKED)
+        self.count = self.outer = 0
+
+    def owner(self, parts: tuple[str, ...]) -> str:
+        """Whose a file is, as far as its place tells."""
+        name = parts[min(self.outer, len(parts) - 1)]
+        match = CANVAS.fullmatch(name.rpartition(".")[0] or name)
+        return f"{match['student']}_{match['id']}" if match else name
 
     def inside(self, entry: Entry) -> Iterator[Entry]:
         """The entry itself, or what is in it where it is a zip: a student's folder, zipped."""
@@ -217,15 +242,24 @@ class _Unpacker:
         name = printable(path.name)
         wanted = (".ipynb",) if parts else (".ipynb", ".zip")
         try:
-            archive = zipfile.ZipFile(path)
+            with path.open("rb") as file:
+                ends = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # reads no list
+            bomb = parts and ends and ends[zipfile._ECD_SIZE] > MAX_DIRECTORY  # type: ignore[attr-defined]
+            archive = None if bomb else zipfile.ZipFile(path)
         except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
             raise ValueError(f"{name} is not a zip that can be read") from error
+        if archive is None:
+            raise ValueError(f"{name} lists too many members")
         with archive:
             members = archive.infolist()
+            if not parts:
+                self.outer = _outer(
+                    _inside_zip(member) for member in members if not any(map(_junk, _inside_zip(member)))
+                )
             if len(members) > limit:
                 yield Entry((*parts, "…"), None, f"{name} has {len(members)} members, only {limit} were looked at")
             for member in members[:limit]:
-                below = [part for part in re.split(r"[/\\]", member.filename) if part not in ("", ".", "..")]
+                below = _inside_zip(member)
                 if not below or any(_junk(part) for part in below):
                     continue
                 where = (*parts, *below)
@@ -248,8 +282,9 @@ class _Unpacker:
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             return Entry(parts, None, f"{name} is compressed in an unusual way")
         too_large = Entry(parts, None, f"{name} is larger than {MAX_BYTES // 1024**2} MB")
-        if self.left <= 0:
-            return Entry(parts, None, f"{name} was not unpacked: the zips hold more than {MAX_UNPACKED // 1024**3} GB")
+        owner = self.owner(parts)
+        if self.left[owner] <= 0:
+            return Entry(parts, None, f"{name} was not unpacked: the zips hold more than {MAX_UNPACKED // 1024**2} MB")
         if member.file_size > MAX_BYTES:
             return too_large
         try:
@@ -257,7 +292,7 @@ class _Unpacker:
                 data = stream.read(MAX_BYTES + 1)
         except Exception as error:  # zlib.error, BadZipFile, EOFError, struct.error, …: the member's fault
             return Entry(parts, None, f"{name} cannot be unpacked ({type(error).__name__})")
-        self.left -= len(data)
+        self.left[owner] -= len(data)
         if len(data) > MAX_BYTES:
             return too_large
         self.count += 1
@@ -270,6 +305,10 @@ class _Unpacker:
         path = folder / f"{safe_id(stem)}.{suffix.lower()}"
         path.write_bytes(data)
         return Entry(parts, path)
+
+
+def _inside_zip(member: zipfile.ZipInfo) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"[/\\]", member.filename) if part not in ("", ".", ".."))
 
 
 def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str]) -> list[Entry]:
@@ -296,42 +335,42 @@ def _is_notebook(name: str) -> bool:
     return name.lower().endswith(".ipynb")
 
 
-def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str, bool, str]:
+def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str, bool, str, str]:
     """The student by the rule for flat folders in the module's docstring, and whether the name says that it is a hand-in.
 
-    The last is the user's id in Canvas, or "". With a third number it is open which is the id: somebody may be called
-    "ann_7", so that the 7 would take another's place.
+    The third is the user's id in Canvas, or "". With a third number it is open which is the id: somebody may be called
+    "ann_7", so that the 7 would take another's place. The last is the number that keeps two of one name apart in any case.
     """
     stem = name.rpartition(".")[0] or name
     if match := CANVAS.fullmatch(stem):
-        return match["student"], True, "" if re.match("[0-9]+_", match["file"]) else match["id"]
+        return match["student"], True, "" if re.match("[0-9]+_", match["file"]) else match["id"], match["id"]
     titles = "|".join(re.escape(title) for title in (chapter, *stems))
     leading = re.match(rf"(?:{titles})_(?P<student>.+)", stem, re.I | re.S)
     trailing = re.match(rf"(?P<student>.+?)_(?:{titles})(?![^\W_])", stem, re.I | re.S)
     match = leading or trailing
-    return (match["student"], True, "") if match else (stem, False, "")
+    return (match["student"], True, "", "") if match else (stem, False, "", "")
 
 
 def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[Found]:
     """Gather the entries by student."""
-    gathered: list[tuple[str, str, tuple[str, ...], Entry]] = []
-    ids: dict[str, set[str]] = {}  # in Canvas, by name
+    gathered: list[tuple[str, str, str, tuple[str, ...], Entry]] = []
+    numbers: dict[str, set[str]] = {}  # in Canvas, by name
     for entry in entries:
         first, *rest = entry.parts
         if rest and not first.lower().endswith(".zip"):
-            student, canvas_id = MOODLE.sub("", first), ""
+            student, canvas_id, number = MOODLE.sub("", first), "", ""
         else:
-            student, sure, canvas_id = _student_of_file(first, chapter, stems)
+            student, sure, canvas_id, number = _student_of_file(first, chapter, stems)
             if not (rest or sure or entry.refused or _is_notebook(first)):
                 continue  # a list of grades, a README
         student = unicodedata.normalize("NFC", student)
-        gathered.append((student, canvas_id, tuple(rest), entry))
-        ids.setdefault(student, set()).update({canvas_id} - {""})
+        gathered.append((student, canvas_id, number, tuple(rest), entry))
+        numbers.setdefault(student, set()).update({number} - {""})
     by_student: dict[str, list[tuple[tuple[str, ...], Entry]]] = {}
     canvas: dict[str, str] = {}
-    for student, canvas_id, inside, entry in gathered:
-        if canvas_id and len(ids[student]) > 1:
-            student = f"{student}_{canvas_id}"
+    for student, canvas_id, number, inside, entry in gathered:
+        if number and len(numbers[student]) > 1:
+            student = f"{student}_{number}"
         by_student.setdefault(student, []).append((inside, entry))
         canvas[student] = canvas_id or canvas.get(student, "")
     found: list[Found] = []
@@ -344,9 +383,9 @@ def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[
             if len(here) < len(theirs) and all(rest[-1:] == ("",) for rest, _ in here):
                 continue  # other chapters only
         student = safe_id(name)
-        while student in taken:
+        while student.casefold() in taken:  # a file system may take the two for one
             student += "_"
-        taken.add(student)
+        taken.add(student.casefold())
         found.append(_found(name, student, [entry for _, entry in here], canvas[name]))
     return sorted(found, key=lambda f: f.student)
 

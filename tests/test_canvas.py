@@ -49,6 +49,12 @@ def test_a_name_that_ends_in_a_number_takes_no_other_students_id(tmp_path):
     assert handed_in(tmp_path, "ann_7_12_345_basics.ipynb", "bob_13_346_2_basics.ipynb") == {"ann": "", "bob": ""}
 
 
+def test_no_name_of_a_file_makes_one_of_two_students(tmp_path):
+    """Who calls himself as another does, and his file "7_basics.ipynb", stays another."""
+    names = ["liwei_12_345_basics.ipynb", "liwei_13_346_7_basics.ipynb"]
+    assert handed_in(tmp_path, *names) == {"liwei_12": "12", "liwei_13": ""}
+
+
 def test_a_line_a_student_and_a_column_a_chapter(tmp_path):
     rows = [
         row("ann", 43.0, "12"),

@@ -760,12 +760,35 @@ def test_there_are_limits_for_one_student_and_for_all(tmp_path, data, monkeypatc
     monkeypatch.setattr("autograder.handins.MAX_UNPACKED", len(data) + 1)
     found = {f.student: f for f in seek(top)}
     assert len(found["ann"].paths) <= 10 and found["ann"].flags == ("refused",) and found["bob"].flags == ()
-    packed = zipped(
-        tmp_path / "all.zip", {"ann_basics.ipynb": data, "bob_basics.ipynb": data, "cem_basics.ipynb": data}
+    three = {f"class/ann/{n}.ipynb": data for n in range(3)} | {"class/bob/basics.ipynb": data}
+    found = {f.student: f for f in seek(zipped(tmp_path / "all.zip", three))}
+    assert [len(found[name].paths) for name in ("ann", "bob")] == [2, 1]  # what ann uses up is not bob's
+    assert "hold more than" in found["ann"].reason and found["bob"].flags == ()
+
+
+def test_in_an_outer_folder_nobody_uses_up_what_is_a_neighbors(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("autograder.handins.MAX_FILES", 5)
+    monkeypatch.setattr("autograder.handins.MAX_UNPACKED", len(data) + 1)
+    top = layout(
+        tmp_path / "in",
+        {f"class/ann/{n}.txt": b"x" for n in range(9)} | {"class/bob/basics.ipynb": data},
     )
-    found = {f.student: f for f in seek(packed)}
-    assert [bool(found[name].paths) for name in ("ann", "bob", "cem")] == [True, True, False]
-    assert "hold more than" in found["cem"].reason
+    (top / "class" / "cem").mkdir()
+    zipped(top / "class" / "cem" / "work.zip", {f"{n}.ipynb": data for n in range(4)})
+    (top / "class" / "dan").mkdir()
+    zipped(top / "class" / "dan" / "work.zip", {"basics.ipynb": data})
+    found = {f.student: f for f in seek(top)}
+    assert found.keys() == {"ann", "bob", "cem", "dan"}
+    assert [len(found[name].paths) for name in found] == [0, 1, 2, 1]
+
+
+def test_a_zip_whose_list_is_a_bomb_is_not_opened(tmp_path, data, monkeypatch):
+    monkeypatch.setattr("autograder.handins.MAX_DIRECTORY", 1000)
+    top = layout(tmp_path / "in", {"bob/basics.ipynb": data})
+    (top / "ann").mkdir()
+    zipped(top / "ann" / "work.zip", {"basics.ipynb": data} | {f"{n}": b"" for n in range(30)})
+    found = {f.student: f for f in seek(top)}
+    assert "lists too many members" in found["ann"].reason and found["bob"].flags == ()
 
 
 def test_deep_folders_end(tmp_path, data):
