@@ -43,6 +43,7 @@ __all__ = ["Carried", "Found", "Intake", "find", "read", "safe_id"]
 
 MAX_CELLS = 2000
 MAX_TEXT = 2 * 1024**2  # characters in all cells of a notebook
+MAX_PARTS = 2_000_000  # brackets in the file: each pair can take 250 bytes of memory
 MARKS = ("cell_type", "points", "grade", "locked", "solution", "task")
 DEFINITION = re.compile(r"(?:async +def|def|class) +(\w+)")
 IMPORT = re.compile(r"(?:from +[\w.]+ +)?import +(.*)")
@@ -243,6 +244,8 @@ def parse(data: bytes) -> tuple[list[Cell], set[str]]:
     if not data.strip():
         raise Unreadable("is empty")
     text, oddities = _decode(data)
+    if text.count("{") + text.count("[") > MAX_PARTS:
+        raise Unreadable("is nested too deeply, or in more parts than a notebook")
     try:
         document = json.loads(text)
     except RecursionError as error:

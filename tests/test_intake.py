@@ -383,6 +383,7 @@ BAD = {
     "not JSON": (b"<html>", "is not JSON"),
     "cut off": (colab.dumped(notebook())[:-100], "is not JSON"),
     "nested": (b"[" * 10_000_000, "is nested too deeply"),
+    "millions of empty parts": (b'{"cells": [' + b"{}," * 2_000_000 + b"{}]}", "in more parts than a notebook"),
     "nested inside": (b'{"cells": [{"metadata": ' + b'{"a":' * 2_000_000, "is nested too deeply"),
     "a list": (b"[1, 2]", "is not a notebook"),
     "no cells": (b'{"nbformat": 4}', "is not a notebook"),
