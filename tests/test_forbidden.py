@@ -44,6 +44,18 @@ WAYS = {
         "import numpy\ndef row_norms(x):\n"
         "    return torch.from_numpy(getattr(numpy.linalg, 'no' + 'rm')(x.numpy(), axis=1))"
     ),
+    "in a thread": (
+        "import threading\ndef row_norms(x):\n    got, ops = [], torch.ops\n    aten = ops.aten\n"
+        "    t = threading.Thread(target=lambda: got.append(aten.linalg_vector_norm(x, 2, [1])))\n"
+        "    t.start()\n    t.join()\n    return got[0]"
+    ),
+    "in a pool of threads, by getattr": (
+        "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(1)\n"
+        "def row_norms(x): return pool.submit(getattr(torch._VF, 'norm'), x, 2, (1,)).result()"
+    ),
+    "with nobody watching the dispatcher": (
+        "def row_norms(x):\n    with torch._C._DisableTorchDispatch(): return torch._VF.norm(x, 2, (1,))"
+    ),
     "swallowing what the trap raises": (
         "def row_norms(x):\n    try:\n        return x.norm(dim=1)\n    except Exception:\n        return x.norm(dim=1)"
     ),
