@@ -11,6 +11,7 @@ from torch import nn
 
 from autograder.reference import load
 from underhood.builders import autograd as builders
+from underhood.plots import autograd as plots
 
 REFERENCE = load("02_autograd")
 
@@ -36,6 +37,13 @@ def test_vjp_gives_the_public_example_its_right_values():
     got = REFERENCE["vjp"](builders.separable(), [a, b, c], v)
     for one, slope in zip(got, (torch.full((3,), 3.0), 4 * b, 1 / c), strict=True):
         torch.testing.assert_close(one, v * slope)
+
+
+def test_the_alt_text_of_the_product_says_the_numbers_in_the_cells(monkeypatch):
+    shown = []
+    monkeypatch.setattr(plots, "show", lambda figure, verdict, alt: shown.append(alt))
+    plots.vector_jacobian(torch.tensor([[1.0, 2.0], [0.0, 3.0]]), torch.tensor([0.1, 0.0001]))
+    assert shown == ["v = [0.1, 0.0001], J = [[1, 2], [0, 3]], and below them their product [0.1, 0.2003]."]
 
 
 @pytest.mark.parametrize("seed", range(5))

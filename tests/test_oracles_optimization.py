@@ -193,7 +193,7 @@ def test_fit_is_backpropagation_by_hand(batch, lr, threshold):
     ("name", "loss", "val_loss"),
     [
         ("never clearing the gradients", 0.607778, 0.605121),
-        ("averaging the batches as if they had equal sizes", 0.685892, None),
+        ("averaging the batches' losses as if they had equal sizes", 0.685892, None),
         ("training on the validation rows as well", 0.672506, None),
         ("batches of one row too few", 0.671932, None),
         ("letting logits (B, 1) broadcast against labels (B,)", 0.693017, None),
@@ -208,6 +208,14 @@ def test_a_mistake_in_the_loop_gives_its_own_loss_in_epoch_two(name, loss, val_l
     )
     assert history["loss"][1] == pytest.approx(loss, abs=1e-6)
     assert val_loss is None or history["val_loss"][1] == pytest.approx(val_loss, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("loss", "shown"),
+    [(lambda z, t: 0.5, 0.5), (lambda z, t: z.detach().mean(), "no gradient: the loss does not depend on z")],
+)
+def test_a_loss_that_has_no_gradient_is_shown_and_does_not_raise(loss, shown):
+    assert probes.loss(loss, torch.ones(2), torch.zeros(2), gradient=True) == shown
 
 
 @pytest.mark.parametrize("limit", [0.1, 1.0, 3.0, 1e6, math.inf])

@@ -262,7 +262,8 @@ except RuntimeError as error:
 # that today, which is why `x.grad.zero_()` after it fails). A backward also frees what the graph had saved, unless you say
 # `retain_graph=True`. Needing that argument is often a sign that a graph should have been built afresh.
 #
-# The public example: x = [1, 2, 3, 4], z = 2x, four backward calls with different arguments.
+# An example that goes round on Stack Overflow: x = [1, 2, 3, 4], z = 2x, four backward calls. z is no single number, so each call
+# takes an argument. What it means is the next section; here watch only what is cleared and what adds up.
 
 # %%
 for zeroing in (True, False):
@@ -321,8 +322,8 @@ for about, y, v1 in (("() with (1,)", number, torch.ones(1)), ("(1,) with (1,)",
 
 # %% [markdown]
 # v must have exactly the shape of y. `loss.backward()` is short for `loss.backward(torch.tensor(1.0))`, and the default 1 exists
-# for one-element outputs only. (The public answer's third example mixes (1,) with (3,): as printed it does not run.
-# It also builds its inputs with `torch.empty`, whose numbers are undefined.)
+# for one-element outputs only. (The best-known answer to that question mixes (1,) with (3,) in its third example: as printed it
+# does not run. It also builds its inputs with `torch.empty`, whose numbers are undefined.)
 #
 # A *list* of losses has no `backward`. `torch.autograd.backward` takes one. What you get is one weighted **sum** in `w.grad`, not several gradients side by side:
 
@@ -762,15 +763,16 @@ if ready("numeric_grad", "grad_check"):
 #
 # Everything so far fits into one small class. A number remembers what it was computed from, and with which **slope**: for
 # y = a · b, the slope toward a is b, and toward b it is a. Going back, a number's gradient is the sum, over its uses, of slope times the
-# user's gradient.
+# gradient of the number computed there.
 #
 # The order matters. Take a = 3, b = a + a, y = b · b. Both edges from y reach b, and b must wait for both (6 + 6 = 12) before it tells a. Then
-# a gets 12 + 12 = 24. An engine that passes b's gradient on after each arrival counts 6 twice too often and gives 36.
+# a gets 12 + 12 = 24. An engine that passes b's gradient on after each arrival sends 6, then 12: a gets 12 + 24 = 36.
 #
 # ### **Exercise 2.6 · an engine of your own** — *hard · 40 min · 5 points · uses 2.4*
 #
 # Write `Scalar`, without torch or numpy. Gradients of a value used twice add up. A second `backward()` adds once more to every `.grad`, starting
-# afresh and not from the gradients that are there. A chain of 5,000 operations works.
+# afresh and not from the gradients that are there. A chain of 5,000 operations works, and so do forty
+# doublings y = y + y.
 #
 # *Example.* a = 2, b = 3, c = 5, y = a·b + a·c: value 16, gradients 8, 2, 2. The helper `as_scalar` at the end of the cell is given.
 
@@ -1078,8 +1080,8 @@ draw.root_and_slope(x, y, x.grad)
 
 # %% [markdown]
 # **The cause.** `where` computes both branches, and backward goes through both. The branch that was not taken gets the cotangent 0. The slope
-# of sqrt is infinite at 0 and nan below, and 0 · inf = nan. Mending the value afterwards cannot help: the slope must be finite *before* it is
-# multiplied by 0.
+# of sqrt is infinite at 0 and nan below, and 0 · inf = nan. Mending the value afterwards cannot help: the root must not see the bad numbers at
+# all.
 #
 # ### **Exercise 2.8 · a square root without nan** — *medium · 10 min · 3 points*
 #

@@ -251,6 +251,12 @@ def into_the_callers_grad(f, inputs, v):
     return [torch.zeros_like(t) if t.grad is None else t.grad.clone() for t in inputs]
 
 
+def copies_that_are_no_leaves(f, inputs, v):
+    copies = [t.clone().requires_grad_() for t in inputs]
+    fitting(f(*copies), v).backward(v)
+    return [t.grad if t.is_leaf and t.grad is not None else torch.zeros_like(t) for t in copies]
+
+
 def broadcasting_v(f, inputs, v):
     leaves = tracked(inputs)
     y = (f(*leaves) * v).sum()
@@ -377,6 +383,11 @@ VJP = Exercise(
             hint="backward adds to what .grad already holds. Which function hands the gradients to you instead?",
         ),
         Mistake(
+            "reading the .grad of copies that are no leaves",
+            copies_that_are_no_leaves,
+            hint="clone of a tensor that requires grad is an operation, and is recorded. What comes off the record first?",
+        ),
+        Mistake(
             "letting v broadcast against the output",
             broadcasting_v,
             hint="(y * v).sum() accepts shapes that are not y's. Compare v.shape with y.shape first.",
@@ -435,6 +446,15 @@ def rows_that_add_up(f, x):
     for one in y:
         one.backward(retain_graph=True)
         rows.append(leaf.grad.reshape(-1).clone())
+    return torch.stack(rows)
+
+
+def rows_that_are_one_grad(f, x):
+    y, leaf = flat(f, x)
+    rows = []
+    for one in y:
+        one.backward(retain_graph=True)
+        rows.append(leaf.grad.reshape(-1))
     return torch.stack(rows)
 
 
@@ -530,6 +550,11 @@ JACOBIAN_ROWS = Exercise(
             hint="Row 2 holds row 1 as well. What does backward do with a .grad that is there already?",
         ),
         Mistake(
+            "making every row the sum of all rows",
+            rows_that_are_one_grad,
+            hint="Is your v full of ones? Or are your rows one .grad, to which every backward adds in place?",
+        ),
+        Mistake(
             "writing the rows as columns",
             transposed_rows,
             hint="Row i belongs to output i: the result has as many rows as f has outputs.",
@@ -598,6 +623,7 @@ def summary(
     count_leaves=True,
     each_name_once=False,
     recursive=False,
+    copies=False,
 ):
     """A walk with its faults switched on one by one."""
     if t.grad_fn is None:
@@ -626,6 +652,7 @@ def summary(
             follow(node)
     ops = [node.name() for node in nodes if accumulate or not hasattr(node, "variable")]
     ops = sorted(set(ops) if each_name_once else ops)
+    leaves = [leaf.detach() for leaf in leaves] if copies else leaves
     return {"nodes": len(nodes) if count_leaves else len(ops), "ops": ops, "leaves": leaves}
 
 
@@ -721,6 +748,11 @@ GRAPH_SUMMARY = Exercise(
             "adding a leaf once for every edge that leads to it",
             lambda t: summary(t, per_edge=True),
             hint="A + A has two edges to one leaf. Add the leaf where you meet its node for the first time.",
+        ),
+        Mistake(
+            "handing back copies of the leaves",
+            lambda t: summary(t, copies=True),
+            hint="−1 is a tensor that stands at none of the places: detach and clone make new ones.",
         ),
         Mistake(
             "counting the operations only",
@@ -842,6 +874,11 @@ NUMERIC_GRAD = Exercise(
             hint="h is an argument.",
         ),
         Mistake(
+            "a single difference for all elements",
+            lambda f, x, h=1e-6: (f(x.double() + h) - f(x.double() - h)) / (2 * h),
+            hint="x + h moves every element. A partial derivative moves one and leaves the others where they are.",
+        ),
+        Mistake(
             "moving all elements at once",
             lambda f, x, h=1e-6: differences(f, x, h, whole=True),
             hint="A partial derivative moves one element and leaves the others where they are.",
@@ -874,6 +911,10 @@ def random_checks(rng):
     yield Case("one sign wrong among six", "values", (squares(x, one), x, right_gradient(x)))
     big = 1000 * x
     yield Case("large gradients, off by a little", "tolerance", (squares(big, 1 + 9e-7), big, right_gradient(big)))
+    one = torch.ones(2, 3, dtype=torch.float64)
+    one[0, int(rng.integers(3))] = 1 + 1e-4
+    uneven = x * torch.tensor([[1.0], [1e4]], dtype=torch.float64)
+    yield Case("a small gradient off by too much", "tolerance", (squares(uneven, one), uneven, right_gradient(uneven)))
     yield Case("large gradients, off by too much", "tolerance", (squares(big, 1 + 3e-6), big, right_gradient(big)))
     small = 1e-3 * x
     yield Case("small gradients, off by half", "tolerance", (squares(small, 1.5), small, right_gradient(small), 1e-2))
@@ -911,6 +952,8 @@ def compared(
     dtype=torch.float64,
     any_larger=False,
     whole=False,
+    largest=False,
+    added=False,
     own=True,
 ):
     """The comparison with its faults switched on one by one."""
@@ -918,7 +961,8 @@ def compared(
     leaf = leaf.detach().clone().requires_grad_() if own else leaf.requires_grad_()
     (analytic,) = torch.autograd.grad(f(leaf), leaf)
     numeric = numeric_grad(f, x.detach().double())
-    allowed = tol * (numeric.abs().clamp_min(floor) if relative else torch.ones_like(numeric))
+    size = numeric.abs().amax() if largest else numeric.abs()
+    allowed = tol * (size.clamp_min(floor) + added if relative else torch.ones_like(numeric))
     off = (analytic.double() - numeric).abs()
     if whole:
         return bool((analytic.double() - numeric).mean().abs() <= tol)
@@ -987,6 +1031,22 @@ GRAD_CHECK = Exercise(
             "numeric 2, analytic 2.001",
             "tolerance",
             (squares(doubles(1), 1.0005), doubles(1.0), Build("autograd.prepared_gradient", gradient=doubles(2.0))),
+            expected=False,
+        ),
+        Case(
+            "numeric 2, analytic 2.0000025: more than 2e-6 apart",
+            "tolerance",
+            (squares(doubles(1), 1.00000125), doubles(1.0), Build("autograd.prepared_gradient", gradient=doubles(2.0))),
+            expected=False,
+        ),
+        Case(
+            "numeric [2000 2], analytic [2000 2.001]",
+            "tolerance",
+            (
+                squares(doubles(1, 1), doubles(1.0, 1.0005)),
+                doubles(1000.0, 1.0),
+                Build("autograd.prepared_gradient", gradient=doubles(2000.0, 2.0)),
+            ),
             expected=False,
         ),
         Case(
@@ -1078,6 +1138,16 @@ GRAD_CHECK = Exercise(
             "comparing the mean difference",
             lambda f, x, numeric_grad, tol=1e-6: compared(f, x, numeric_grad, tol, whole=True),
             hint="Errors of opposite sign cancel in a mean. The bound holds for every element.",
+        ),
+        Mistake(
+            "comparing the largest difference with the largest slope",
+            lambda f, x, numeric_grad, tol=1e-6: compared(f, x, numeric_grad, tol, largest=True),
+            hint="Beside a slope of 2000, a slope of 2 may then be off by 0.002. Which |numeric| bounds which difference?",
+        ),
+        Mistake(
+            "adding an absolute and a relative tolerance",
+            lambda f, x, numeric_grad, tol=1e-6: compared(f, x, numeric_grad, tol, floor=0.0, added=True),
+            hint="torch.allclose allows atol + rtol · |numeric|. The docstring asks for the larger of two, not for their sum.",
         ),
         Mistake(
             "switching requires_grad on in the caller's x",
@@ -1353,7 +1423,7 @@ SCALAR = Exercise(
             hint="As in torch, a second backward adds to .grad. Who clears it?",
         ),
         Mistake(
-            "sorting the graph by recursion",
+            "walking the graph by recursion",
             SortingRecursively,
             hint="5,000 additions are 5,000 calls deep; Python stops at about 1,000. Keep a stack in a list.",
         ),
@@ -1530,6 +1600,11 @@ SAFE_SQRT = Exercise(
             "where around the root only",
             lambda x: torch.where(x > 0, torch.sqrt(x), torch.zeros_like(x)),
             hint="where sends 0 to the branch that was not taken, and 0 · inf is nan. What does sqrt get to see there?",
+        ),
+        Mistake(
+            "the root of x ≥ 0 in place of x > 0",
+            lambda x: torch.where(x >= 0, torch.sqrt(torch.where(x >= 0, x, torch.ones_like(x))), torch.zeros_like(x)),
+            hint="How steep is the root at 0 itself?",
         ),
         Mistake(
             "the root of |x| times a mask",

@@ -85,6 +85,13 @@ def lr_by_turning(step, base=0.1, warmup=4, total=14, minimum=0.01):
     return (base + minimum) / 2 + (base - minimum) / 2 * turned.real
 
 
+def lr_in_float32(step, base=0.1, warmup=4, total=14, minimum=0.01):
+    rise = torch.tensor(base) * (step + 1) / max(warmup, 1)
+    q = min(1.0, (step - warmup) / (total - warmup))
+    fall = minimum + 0.5 * (base - minimum) * (1 + torch.cos(torch.tensor(math.pi * q)))
+    return (rise if step < warmup else fall).item()
+
+
 def bce_by_softplus(z, t):
     if z.shape != t.shape:
         raise ValueError("shapes")
@@ -234,7 +241,11 @@ def accumulated_on_a_copy(model, chunks):
 RIGHT = {
     "sgd_step": {"through .data, state by id": sgd_by_data, "entry by entry": sgd_entry_by_entry},
     "adam_step": {"the formulas": adam_by_formula, "all gradients kept": adam_from_all_gradients},
-    "lr_at": {"half-angle formula": lr_by_half_angle, "a turning complex number": lr_by_turning},
+    "lr_at": {
+        "half-angle formula": lr_by_half_angle,
+        "a turning complex number": lr_by_turning,
+        "in float32": lr_in_float32,
+    },
     "bce_with_logits": {
         "softplus": bce_by_softplus,
         "two classes": bce_by_two_classes,

@@ -81,6 +81,7 @@ def sgd_variant(
     missing="skip",
     rebind=False,
     spoil=False,
+    remembers=True,
 ):
     """SGD with one thing done differently."""
 
@@ -97,7 +98,7 @@ def sgd_variant(
                 factor = 1 - dampening if new_factor is None else new_factor(momentum)
                 if momentum:
                     entering = lr * g if inside else g
-                    started = i in state
+                    started = remembers and i in state
                     start = entering if first == "gradient" else factor * entering
                     state[i] = momentum * state[i] + factor * entering if started else start.clone()
                     g = entering + momentum * state[i] if nesterov and ahead else state[i]
@@ -254,9 +255,14 @@ SGD_STEP = Exercise(
             hint="The model holds the old tensors. Which method changes a tensor itself?",
         ),
         Mistake(
-            "adding the decay into p.grad",
+            "forgetting the velocity between the steps",
+            sgd_variant(remembers=False),
+            hint="The next step gets the same dict, and whatever yours left in it. Where do you look the velocity up?",
+        ),
+        Mistake(
+            "changing p.grad",
             sgd_variant(spoil=True),
-            hint="Somebody may still want to read that gradient. Which operation makes a new tensor?",
+            hint="Somebody may still want to read that gradient: it takes in no decay, and it is not cleared here.",
         ),
     ),
 )
@@ -288,6 +294,7 @@ def adam_variant(
     root="outside",
     count="own",
     decay="by mode",
+    stores="averages",
     rebind=False,
 ):
     """Adam with one thing done differently."""
@@ -304,17 +311,21 @@ def adam_variant(
                     p.mul_(1 - lr * weight_decay)
                 elif decoupled and decay == "without lr":
                     p.mul_(1 - weight_decay)
-                else:
+                elif not (decoupled and decay == "late"):
                     g = g + weight_decay * p
                 if count == "every parameter":
                     state["t"] = state.get("t", 0) + 1
                 t, m, v = state.get(i, (0, torch.zeros_like(p), torch.zeros_like(p)))
                 m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
                 state[i] = t + 1, m, v
-                t = {"own": t + 1, "late": max(t, 1)}.get(count) or state["t"]
+                t = {"own": t + 1, "late": max(t, 1), "zero": t}.get(count, state.get("t"))
                 m, c = m / correct(betas[0], t), correct(betas[1], t)
+                if stores == "corrected":
+                    state[i] = t, m, v / c
                 if root == "outside":
                     step = lr * m / ((v / c).sqrt() + eps)
+                elif root == "none":
+                    step = lr * m / (v / c + eps)
                 elif root == "inside":
                     step = lr * m / (v / c + eps).sqrt()
                 else:
@@ -323,6 +334,8 @@ def adam_variant(
                     params[i] = p - step
                 else:
                     p.sub_(step)
+                if decoupled and decay == "late":
+                    p.mul_(1 - lr * weight_decay)
 
     return adam_step
 
@@ -426,6 +439,16 @@ ADAM_STEP = Exercise(
             hint="The correction fades: after many steps it should be almost 1. Which exponent does beta get?",
         ),
         Mistake(
+            "storing the corrected averages",
+            adam_variant(stores="corrected"),
+            hint="The correction is for the step alone. Which m goes into the next average?",
+        ),
+        Mistake(
+            "starting to count at t = 0",
+            adam_variant(count="zero"),
+            hint="1 − β⁰ is 0, and you divide by it. With which t does the first step run?",
+        ),
+        Mistake(
             "counting the steps one too late",
             adam_variant(count="late"),
             hint="With which t does the first step run, and with which the second?",
@@ -441,6 +464,11 @@ ADAM_STEP = Exercise(
             hint="A parameter that was skipped has made fewer steps than the others. What is its t?",
         ),
         Mistake(
+            "leaving the root out",
+            adam_variant(root="none"),
+            hint="v averages squares. What of it has the unit of a gradient?",
+        ),
+        Mistake(
             "adding eps under the root",
             adam_variant(root="inside"),
             hint="sqrt(v) + eps and sqrt(v + eps) differ where the gradient is as small as eps. Which is in the formula?",
@@ -454,6 +482,11 @@ ADAM_STEP = Exercise(
             "adding the decay to the gradient although it is decoupled",
             adam_variant(decay="in gradient"),
             hint="Adam divides the gradient by its size, and the decay with it. What did AdamW change?",
+        ),
+        Mistake(
+            "decoupled decay after the step",
+            adam_variant(decay="late"),
+            hint="What AdamW subtracts is not shrunk. Which of the two comes first in the docstring?",
         ),
         Mistake(
             "decoupled decay without the learning rate",
@@ -489,18 +522,18 @@ def random_schedules(rng):
     yield schedule("other settings, at the end and after it", "after the end", late, **settings)
 
 
-def lr_variant(ramp=None, progress=None, wave=None, floor=None, end=None):
+def lr_variant(ramp=None, progress=None, wave=None, floor=None, end="minimum", longer=0):
     """A schedule with one thing done differently."""
-    ramp = ramp or (lambda step, base, warmup: base * (step + 1) / warmup)
+    ramp = ramp or (lambda step, base, warmup, minimum: base * (step + 1) / warmup)
     progress = progress or (lambda step, warmup, total: (step - warmup) / (total - warmup))
     wave = wave or (lambda p: 0.5 * (1 + math.cos(math.pi * p)))
     floor = floor or (lambda base, minimum, w: minimum + (base - minimum) * w)
 
     def lr_at(step, base=0.1, warmup=4, total=14, minimum=0.01):
-        if step < warmup:
-            return ramp(step, base, warmup)
-        if step >= total and end != "none":
-            return base if end == "base" else floor(base, minimum, 0.0)
+        if step < warmup + longer:
+            return ramp(step, base, warmup, minimum)
+        if step >= total and end == "minimum":
+            return minimum
         return floor(base, minimum, wave(progress(step, warmup, total)))
 
     return lr_at
@@ -514,7 +547,7 @@ LR_AT = Exercise(
     parts=("values", "warm-up", "after the end"),
     probe="optimization.rates",
     forbids=("torch.optim.lr_scheduler.*",),
-    tolerance=1e-8,
+    tolerance=1e-6,
     cases=(
         schedule(
             "between warm-up and end",
@@ -542,8 +575,18 @@ LR_AT = Exercise(
     mistakes=(
         Mistake(
             "warming up from zero",
-            lr_variant(ramp=lambda step, base, warmup: base * step / warmup),
+            lr_variant(ramp=lambda step, base, warmup, minimum: base * step / warmup),
             hint="At step 0 your rate is 0, so the first update moves nothing. What is the rate at step 0 in the docstring?",
+        ),
+        Mistake(
+            "warming up from the minimum",
+            lr_variant(ramp=lambda step, base, warmup, minimum: minimum + (base - minimum) * (step + 1) / warmup),
+            hint="The minimum is where the rate ends. What is the rate at step 0 in the docstring?",
+        ),
+        Mistake(
+            "staying in the warm-up one step too long",
+            lr_variant(longer=1),
+            hint="At step warmup your rate is above base. Counted from 0, which is the last of four steps?",
         ),
         Mistake(
             "letting the cosine come up again after the end",
@@ -564,6 +607,16 @@ LR_AT = Exercise(
             "adding the minimum without taking it off the height",
             lr_variant(floor=lambda base, minimum, w: minimum + base * w),
             hint="At the top your rate is base + minimum. How high may the cosine part be?",
+        ),
+        Mistake(
+            "leaving out the ½",
+            lr_variant(wave=lambda p: 1 + math.cos(math.pi * p)),
+            hint="At the top the cosine is 1, and your rate far above base. How large is 1 + cos 0?",
+        ),
+        Mistake(
+            "leaving π out of the cosine",
+            lr_variant(wave=lambda p: 0.5 * (1 + math.cos(p))),
+            hint="At q = 1 your cosine is still at 0.54. How far has half a wave to go?",
         ),
         Mistake(
             "giving math.cos degrees",
@@ -722,6 +775,16 @@ BCE_WITH_LOGITS = Exercise(
             "cutting the logarithm off at -100",
             bce_variant(lambda z, t: of_probabilities(torch.sigmoid(z), t, lambda p: torch.log(p).clamp(min=-100))),
             hint="That is what nn.BCELoss does with a probability of 0: a loss of 200 becomes 100.",
+        ),
+        Mistake(
+            "raising e to the power of a large logit",
+            bce_variant(lambda z, t: torch.log1p(torch.exp(z)) - z * t),
+            hint="In float32, e²⁰⁰ is infinite. Of z, −z and −|z|, which power is never large?",
+        ),
+        Mistake(
+            "raising e to a positive power where the logit is negative",
+            bce_variant(lambda z, t: z - z * t + torch.log1p(torch.exp(-z))),
+            hint="At z = −200 that is e²⁰⁰. Of z, −z and −|z|, which power is never large?",
         ),
         Mistake(
             "letting the shapes broadcast",
@@ -1018,10 +1081,21 @@ def random_trainings(rng):
     yield training("other rows", "modes", phases=True, in_training_mode=mode, **rows, **settings, epochs=3)
 
 
+def mean_over_rows(values, sizes):
+    return sum(a * b for a, b in zip(values, sizes, strict=True)) / sum(sizes)
+
+
+def mean_over_batches(values, sizes):
+    return sum(values) / len(values)
+
+
 def fit_variant(
     zero="before",
-    average=lambda losses, sizes: sum(a * b for a, b in zip(losses, sizes, strict=True)) / sum(sizes),
+    average_loss=mean_over_rows,
+    average_acc=mean_over_rows,
     squeeze=True,
+    squash=False,
+    measured="before",
     data=lambda *parts: parts,
     batch=0,
     evaluates=True,
@@ -1036,6 +1110,7 @@ def fit_variant(
 
     def measure(model, x, t, threshold):
         z = model(x).squeeze(1) if squeeze else model(x)
+        z = torch.sigmoid(z) if squash else z
         return stable(z, t).mean(), ((positive(z, threshold)) == (t == 1)).sum().item()
 
     def fit(model, X, y, split, validation_split=0.33, batch_size=10, epochs=100, lr=0.1, threshold=0.5):
@@ -1071,11 +1146,13 @@ def fit_variant(
                     for p in model.parameters():
                         if p.grad is not None:
                             p -= lr * p.grad
+                if measured == "after":
+                    _, right = measure(model, x, t, threshold)
                 losses.append(number(loss.detach()))
                 rights.append(right)
                 sizes.append(len(x))
-            history["loss"].append(average(losses, sizes))
-            history["acc"].append(average([r / s for r, s in zip(rights, sizes, strict=True)], sizes))
+            history["loss"].append(average_loss(losses, sizes))
+            history["acc"].append(average_acc([r / s for r, s in zip(rights, sizes, strict=True)], sizes))
             if late:
                 validate()
         if restores:
@@ -1185,9 +1262,19 @@ FIT = Exercise(
             hint="backward adds to .grad. What is in it from the batch before?",
         ),
         Mistake(
-            "averaging the batches as if they had equal sizes",
-            fit_variant(average=lambda losses, sizes: sum(losses) / len(losses)),
+            "averaging the batches' losses as if they had equal sizes",
+            fit_variant(average_loss=mean_over_batches),
             hint="46 rows make four batches of 10 and one of 6. How much should that last one count?",
+        ),
+        Mistake(
+            "averaging the batches' accuracies as if they had equal sizes",
+            fit_variant(average_acc=mean_over_batches),
+            hint="46 rows make four batches of 10 and one of 6. Count the right rows, and divide once.",
+        ),
+        Mistake(
+            "counting the right rows after the update",
+            fit_variant(measured="after"),
+            hint="The loss and the accuracy of a batch come from the same logits. Which ones does yours count?",
         ),
         Mistake(
             "training on the validation rows as well",
@@ -1213,6 +1300,16 @@ FIT = Exercise(
             "comparing the logit with the threshold",
             fit_variant(positive=lambda z, threshold: z > threshold),
             hint="The threshold is one for probabilities. What turns a logit into one?",
+        ),
+        Mistake(
+            "a threshold of 0.5 whatever is asked for",
+            fit_variant(positive=lambda z, threshold: z > 0),
+            hint="threshold is an argument.",
+        ),
+        Mistake(
+            "taking the sigmoid twice",
+            fit_variant(squash=True),
+            hint="The loss takes logits and applies the sigmoid itself. What does it get from you?",
         ),
         Mistake(
             "validating before the epoch's training",
@@ -1424,6 +1521,16 @@ CLIP_BY_GLOBAL_NORM = Exercise(
             "adding up the norms",
             clip_variant(scaled, norm=lambda gs: sum(float(g.norm()) for g in gs)),
             hint="Norms add like the sides of a right triangle: [3, 4] and [12] make 13.",
+        ),
+        Mistake(
+            "leaving the root out",
+            clip_variant(scaled, norm=lambda gs: sum(float((g**2).sum()) for g in gs)),
+            hint="[3, 4] has the norm 5, not 25.",
+        ),
+        Mistake(
+            "leaving the gradients as they were",
+            clip_variant(lambda params, gradients, size, max_norm: size),
+            hint="g = g * … makes a new tensor and ties the name g to it. Which operation changes the tensor itself?",
         ),
         Mistake(
             "the norm of absolute values",

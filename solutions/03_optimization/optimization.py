@@ -201,7 +201,7 @@ check("sgd_step", hidden=True)
 # Try your own inputs here.
 
 # %% [markdown]
-# Now beside torch's own. The cell runs both for 50 steps in float64, with every option on, and prints the largest difference. You will see a number below 10⁻¹².
+# Now beside torch's own. The cells run both for 50 steps in float64, once with dampening and once with Nesterov, and print the largest difference. You will see numbers below 10⁻¹².
 
 # %%
 def beside_torch(step: Callable, optimizer: type, mine: dict, theirs: dict) -> float:
@@ -229,9 +229,9 @@ if ready("sgd_step"):
 #
 # $$x \leftarrow x - \eta \, \frac{m / (1-\beta_1^t)}{\sqrt{v / (1-\beta_2^t)} + \varepsilon}$$
 #
-# In words: average gradient over average size, both corrected; t counts the steps from 1. In step 1 the fraction is g/|g|, so every parameter moves by η, whatever its gradient. Without the correction it would move 0.1/√0.001 = 3.16 times as far.
+# In words: average gradient over average size, both corrected; t counts the steps from 1. In step 1 the fraction is g/|g|, so every parameter moves by η, whatever its gradient. Without the correction it would move 0.1/√0.001 = 3.16 times as far, with the usual β₁ = 0.9 and β₂ = 0.999.
 #
-# Weight decay in the gradient gets divided by that size too. **AdamW** *decouples* it: it first multiplies the parameter by 1 − ηλ. For parameters 1 and 10 with equal gradients, η = 0.1, λ = 0.5, Adam gives 0.9 and 9.9, AdamW 0.85 and 9.4.
+# Weight decay in the gradient gets divided by that size too. **AdamW** *decouples* it: it first multiplies the parameter by 1 − ηλ. For parameters 1 and 10 with equal positive gradients, η = 0.1, λ = 0.5, the first step of Adam gives 0.9 and 9.9, that of AdamW 0.85 and 9.4.
 #
 # ### **Exercise 3.2 · one step of Adam** — *hard · 20 min · 4 points · uses 3.1*
 #
@@ -577,7 +577,7 @@ if ready("bce_with_logits"):
 # %% [markdown]
 # ## Rows to train on, rows to be honest with
 #
-# A network can learn its rows by heart. To know what it does with new ones, hold some out: the **validation** rows, which no update sees. Keras' `validation_split=0.33` takes the **last** rows of the file, before any shuffling, and trains on the first int(n · 0.67). Answers that say "a random third" are wrong.
+# A network can learn its rows by heart. To know what it does with new ones, hold some out: the **validation** rows, which no update sees. Keras' `validation_split=0.33` takes the **last** rows of the file, before any shuffling, and trains on the first int(n · (1 − 0.33)). Answers that say "a random third" are wrong.
 #
 # The training rows come in **batches**: one update each. The last batch is often shorter.
 #
@@ -793,7 +793,7 @@ def prepare(order) -> tuple[Tensor, Tensor]:
     return (X - train.mean(0)) / train.std(0, correction=0), y
 
 # %% [markdown]
-# The network from that question: 13 features, two layers of 16 with ReLU, one output. It ends in the logit; the sigmoid sits in the loss. (In today's Keras the old `output_dim` and `nb_epoch` are called `units` and `epochs`.) You will see loss and accuracy over 100 epochs.
+# The network of the person with the decimals: 13 features, two layers of 16 with ReLU, one output. It ends in the logit; the sigmoid sits in the loss. (In today's Keras the old `output_dim` and `nb_epoch` are called `units` and `epochs`.) You will see loss and accuracy over 100 epochs.
 
 # %%
 def classifier(seed: int = 0) -> nn.Sequential:

@@ -117,10 +117,13 @@ def vector_jacobian(jacobian: Tensor, v: Tensor) -> None:
         axes.set(xlim=(-0.7, n + 1.3), ylim=(-m - 1.1, 1.2))
         axes.axis("off")
     words = " + ".join(f"{v[i].item():g} × row {i}" for i in range(m))
-    result = ", ".join(f"{number:g}" for number in product.tolist())
     verdict = f"Each row of J is weighed by its number in v, then the rows are added: {words}."
-    alt = f"v = {v.tolist()}, J = {jacobian.tolist()}, and below them their product [{result}]."
+    alt = f"v = {_list(v)}, J = [{', '.join(map(_list, jacobian))}], and below them their product {_list(product)}."
     show(figure, verdict, alt)
+
+
+def _list(numbers: Tensor) -> str:
+    return f"[{', '.join(f'{number:g}' for number in numbers.tolist())}]"
 
 
 def _cell(axes: Axes, x: float, y: float, number: float, fill: str) -> None:

@@ -74,7 +74,12 @@ def loss(fn: Callable, z: Tensor, t: Tensor, gradient: bool = False) -> Any:
     if not gradient:
         return fn(z, t)
     leaf = z.detach().clone().requires_grad_()
-    return torch.autograd.grad(fn(leaf, t), leaf)[0]
+    result = fn(leaf, t)
+    if not isinstance(result, Tensor):
+        return result
+    if not result.requires_grad:
+        return "no gradient: the loss does not depend on z"
+    return torch.autograd.grad(result, leaf)[0]
 
 
 def epochs(fn: Callable, n: int, batch_size: int, seed: int | None = None, watch_global: bool = False) -> Any:
