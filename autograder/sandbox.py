@@ -33,6 +33,7 @@ import ctypes
 import errno
 import itertools
 import os
+import re
 import resource
 import shutil
 import signal
@@ -60,7 +61,7 @@ DENIED = """
     mount umount2 pivot_root chroot unshare setns open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr
     ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd
     add_key request_key keyctl bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register
-    memfd_create memfd_secret shmget open_by_handle_at name_to_handle_at fanotify_init
+    memfd_create memfd_secret shmget msgget semget io_setup open_by_handle_at name_to_handle_at fanotify_init
     init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl quotactl_fd
     syslog settimeofday clock_settime clock_adjtime adjtimex iopl ioperm modify_ldt personality vhangup
     sethostname setdomainname lookup_dcookie nfsservctl uselib ustat sysfs _sysctl move_pages migrate_pages mbind
@@ -578,8 +579,12 @@ def descendants(pid: int) -> list[int]:
     return pids
 
 
+_COUNTED = ("RssAnon", "RssShmem", "VmPTE")
+_SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+) +/dev/zero \(deleted\)$", re.M)
+
+
 def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:
-    """Private memory of a process and its descendants in bytes, for where there is no cgroup.
+    """Private memory of a process and its descendants in bytes, page tables included, for where there is no cgroup.
 
     Parameters
     ----------
@@ -590,17 +595,25 @@ def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:
     limit
         Only a sum above it is worth the slower count, in which pages that forks share are counted once.
     """
-    pids, quick = descendants(pid), -at_start
+    pids = descendants(pid)
+    anonymous = shared = tables = 0
+    ranges: set[tuple[bytes, ...]] = set()
     for one in pids:
         with contextlib.suppress(OSError):
-            status = _status(one)
-            quick += sum(int(status.get(key, "0").split()[0]) * 1024 for key in ("RssAnon", "RssShmem"))
+            status = {key: int(value.split()[0]) * 1024 for key, value in _status(one).items() if key in _COUNTED}
+            anonymous += status.get("RssAnon", 0)
+            shared += status.get("RssShmem", 0)
+            tables += status.get("VmPTE", 0)
+            # Shared pages that a process put out of its sight (MADV_DONTNEED) are still there: their whole range counts.
+            ranges.update(_SHARED.findall(Path("/proc", str(one), "maps").read_bytes()))
+    mapped = sum(int(end, 16) - int(start, 16) for start, end, *_ in ranges)
+    quick = anonymous + max(shared, mapped) + tables - at_start
     if quick <= limit or len(pids) == 1:
         return max(quick, 0)
-    exact = 0
+    anonymous = shared = 0
     for one in pids:
         with contextlib.suppress(OSError):
             for line in Path("/proc", str(one), "smaps_rollup").read_text().splitlines():
-                if line.startswith(("Pss_Anon:", "Pss_Shmem:")):
-                    exact += int(line.split()[1]) * 1024
-    return exact
+                anonymous += int(line.split()[1]) * 1024 if line.startswith("Pss_Anon:") else 0
+                shared += int(line.split()[1]) * 1024 if line.startswith("Pss_Shmem:") else 0
+    return anonymous + max(shared, mapped) + tables

@@ -153,6 +153,32 @@ def test_memory_in_use_counts_descendants():
         process.wait()
 
 
+@pytest.mark.parametrize(
+    "what, how",
+    [
+        ("shared pages put out of sight", "for i in range(0, 64 << 20, 1 << 20):\n    ctypes.memset(at + i, 1, 1 << 20)\n"
+                                          "    libc.madvise(at + i, 1 << 20, 4)"),
+        ("page tables", "for i in range(0, 20 << 30, 2 << 20): ctypes.string_at(at + i, 1)"),
+    ],
+)  # fmt: skip
+def test_memory_in_use_counts_what_no_process_seems_to_hold(what, how):
+    size, protection, flags = (64 << 20, 3, 0x21) if "shared" in what else (20 << 30, 1, 0x4022)
+    code = (
+        "import ctypes, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
+        "libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]\n"
+        f"at = libc.mmap(None, ctypes.c_size_t({size}), {protection}, {flags}, -1, None)\n{how}\ntime.sleep(20)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        deadline = time.monotonic() + 10
+        while sandbox.memory_in_use(process.pid) < 40 << 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert sandbox.memory_in_use(process.pid) > 40 << 20
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_submissions_at_the_same_time_do_not_see_each_other():
     from concurrent.futures import ThreadPoolExecutor
 
