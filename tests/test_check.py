@@ -161,6 +161,40 @@ def test_never_returning_ends_with_a_sentence(judge):
     assert verdict.points == 0 and "did not come back within 1 seconds" in str(verdict)
 
 
+def test_never_returning_in_one_part_is_not_taken_for_another_answer_in_the_first(judge):
+    def answer(x):
+        while len(x) != 2:
+            time.sleep(0.01)
+        return x + x
+
+    text = str(judge(answer, seconds=1.0))
+    assert "did not come back within 1 seconds" in text and "asked a second time" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "sentence"),
+    [
+        ("choose_qparams", lambda mn, mx: (1.0, 0), "return QParams(scale, zero_point), not a tuple"),
+        ("choose_qparams", lambda mn, mx: {"scale": (mx - mn) / 255, "zero_point": 85}, "QParams(scale, zero_point)"),
+        ("rk_step", lambda f, t, y, h, k1=None: y + h * f(t, y), "return 2 values, y_new and K, not one ndarray"),
+        ("rk_step", lambda f, t, y, h, k1=None: None, "not None: is a return statement missing?"),
+        ("detect", lambda G, prev_sign, directions: (1, [0], 2), "not a tuple of 3"),
+        ("extinct", lambda f, y, alive, index: (y, alive, y), "the third value should be a function of t and u"),
+    ],
+)
+def test_an_answer_of_another_shape_than_the_probe_takes_apart_is_told_what_to_return(name, answer, sentence):
+    verdict = module.judged(module.find(name), {name: answer})
+    assert sentence in str(verdict) and verdict.results[-1].outcome != "correct"
+
+
+def test_inputs_that_cannot_be_shown_are_described_and_how_a_probe_looks_is_not_said():
+    text = str(module.judged(module.find("quantized_network"), {"quantized_network": lambda x, layers, ops: x}))
+    assert "layers = a list of 3, ops" not in text and "layers = a list of 3" in text and "Build(" not in text
+    assert "ops = a dict of 4" in text and "Learner(" not in text
+    text = str(module.judged(module.find("apply_event"), {"apply_event": lambda *_: (0, 0, [])}))
+    assert "index = 1" in text and "compare" not in text
+
+
 def test_never_returning_outside_the_main_thread(judge):
     """Where no alarm signal can be used: kernels on Windows, checks in a thread."""
     found: list[Verdict] = []

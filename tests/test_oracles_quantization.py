@@ -334,7 +334,7 @@ CODE_MISTAKES = {
     "rounding halves up": "F6",
     "rounding halves away from zero": "F6",
     "adding the zero point before rounding": "F6",
-    "a ReLU that clamps at code 0": "F3",
+    "no ReLU, or one that clamps at code 0": "F3",
     "a ReLU in every layer": "F2 F4 F5 F6 F7",
     "no clamp at 255": "F5",
     "codes that wrap around at both ends": "F5",

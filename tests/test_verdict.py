@@ -165,6 +165,11 @@ def test_json_that_is_no_plain_value_is_refused():
             from_json(wrong)
 
 
+def test_none_inside_an_answer_is_no_missing_return_statement():
+    found = difference(plain((None, [])), plain((3, [0])))
+    assert found is not None and not any("return statement" in line for line in found.lines)
+
+
 def test_differences_of_integers_tell_off_by_one_from_more():
     want = np.zeros((4, 4), np.uint8)
     got = want.copy()

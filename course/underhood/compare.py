@@ -45,7 +45,7 @@ def _difference(got: Any, expected: Any, tolerance: float | None, same_dtype: bo
 
     if isinstance(expected, Array):
         return _arrays(got, expected, tolerance, same_dtype, wrong)
-    if got is None and expected is not None:
+    if got is None and expected is not None and not path:
         return wrong(SHAPE, say("returned none", expected=describe(expected)))
     if type(expected) in (list, tuple):
         if type(got) is not type(expected):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .compare import VALUES, Difference, difference, show
+from .compare import VALUES, Difference, describe, difference, show
 from .exercise import TOGETHER, UNTOUCHED, Build, Case, Exercise, Learner, Mistake, Seen
 from .messages import OUTCOMES, say
 from .plain import Array, Foreign, inputs
@@ -219,7 +219,7 @@ def _part(exercise: Exercise, name: str, found: list[_Found], hidden: set[int]) 
     if not wrong:
         return Part(name, CORRECT, count)
     first, how = wrong[0]
-    if first.case.about.startswith(AGAIN):
+    if first.case.about.startswith(AGAIN) and first.got.raised[:1] != ("NotRun",):
         lines: tuple[str, ...] = (say("state", about=first.case.about.removeprefix(AGAIN)),)
     elif id(first) in hidden:
         lines = (say("hidden", about=first.case.about, outcome=OUTCOMES[how.outcome]),)
@@ -264,7 +264,8 @@ def _inputs(exercise: Exercise, case: Case) -> str:
         if isinstance(value, Array) and not 0 < value.data.size <= 8:
             words.append(f"{key or 'input'} of shape {value.shape}")
         elif not isinstance(value, Build | Learner):
-            words.append(f"{key} = {show(value, 120)}" if key else show(value, 120))
+            # What holds things that are built where the learner's code runs can only be described.
+            words.append(f"{key} = " * bool(key) + (describe(value) if "(name='" in repr(value) else show(value, 120)))
     return ", ".join(words)
 
 

@@ -149,7 +149,7 @@ CHOOSE_QPARAMS = Exercise(
         Mistake(
             "a range that does not hold zero",
             ranged(widen=False),
-            hint="Which real number has to have a code of its own, because padding and ReLU stand for it?",
+            hint="Which real number has to have a code of its own, because padding and ReLU give it?",
         ),
         Mistake(
             "computing in float64",
@@ -446,6 +446,11 @@ def per_tensor_weights(w):
     return np.rint(w / scale).astype(int8), np.full(len(w), scale)
 
 
+def one_number_as_scale(w):
+    scale = np.abs(w).max() / float32(127)
+    return np.rint(w / scale).astype(int8), scale
+
+
 def weights_by_input_channel(w):
     turned, scale = coded_weights()(w.swapaxes(0, 1))
     return turned.swapaxes(0, 1), scale
@@ -507,6 +512,11 @@ QUANTIZE_WEIGHT_PER_CHANNEL = Exercise(
             "one scale for the whole tensor",
             per_tensor_weights,
             hint="The small channel keeps 2 of its 127 steps. Over which axes is the largest weight looked for?",
+        ),
+        Mistake(
+            "one number as the scale of every channel",
+            one_number_as_scale,
+            hint="The small channel keeps 2 of its 127 steps. How many scales does a weight of OC channels have?",
         ),
         Mistake(
             "a scale for each input channel",
@@ -728,6 +738,12 @@ CONV_ACC = Exercise(
             (SMALL[:, :2, :2], 10, int8([[[[6, 4], [8, 5]]]]), 1, 1, 1, 5),
             expected=int32([[[0, 0, 30], [0, 80, 130], [-30, -10, 40]]]),
         ),
+        Case(
+            "a weight of -127 with zero point 5: -132 is no int8",
+            "weights' zero point",
+            (SMALL[:, :1, 1:], 10, int8([[[[-127, 127]]]]), 1, 0, 1, 5),
+            expected=int32([[[1120]]]),
+        ),
         Case("three channels for kernels of two", "errors", (SMALL.repeat(3, 0), 10, PAIRS), raises=ValueError),
         Case("four channels in one group for kernels of two", "errors", (FOUR, 50, PAIRS), raises=ValueError),
         Case("three outputs in two groups", "errors", (FOUR, 50, PAIRS[:3], 1, 0, 2), raises=ValueError),
@@ -801,6 +817,11 @@ CONV_ACC = Exercise(
             hint="The weights are codes too: what is subtracted from them?",
         ),
         Mistake(
+            "subtracting the weights' zero point in int8",
+            varied(weights=lambda w, zw: (w - np.array(zw).astype(int8)).astype(np.int64)),
+            hint="int8 begins at -128: -127 - 5 wraps around to 124. Convert first, then subtract.",
+        ),
+        Mistake(
             "reading the first group's channels for every output",
             varied(group=lambda o, per_group, outputs: 0),
             hint="Output o belongs to group o // (OC / groups). At which channel does that group begin?",
@@ -870,6 +891,7 @@ def recoded(
     scale=lambda s_w: s_w,
     offset=lambda bias, s_acc, s_out: bias / s_acc,
     late=lambda bias, s_acc, s_out: 0,
+    scaled=lambda y, s_acc, s_out: y * (s_acc / s_out),
     round_=np.rint,
     first=lambda y, zo: y,
     then=lambda y, zo: y + zo,
@@ -885,13 +907,17 @@ def recoded(
         s_out = dtype(float32(s_out))
         if bias is not None:
             y = y + offset(column(bias, acc).astype(dtype), s_acc, s_out)
-        y = y * (s_acc / s_out)
+        y = scaled(y, s_acc, s_out)
         if bias is not None:
             y = y + late(column(bias, acc).astype(dtype), s_acc, s_out)
         y = then(round_(first(y, dtype(zo))), dtype(zo))
         return cast(np.maximum(y, floor(zo, relu)))
 
     return requantize
+
+
+def relu_before_bias(acc, bias, s_in, s_w, s_out, zo, relu=False):
+    return recoded()(np.maximum(acc, 0) if relu else acc, bias, s_in, s_w, s_out, zo)
 
 
 SUMS = int32([[100, 150, 250, -50, 1000, 30000, -30000]])
@@ -967,6 +993,12 @@ REQUANTIZE = Exercise(
             expected=uint8([[140]]),
         ),
         Case(
+            "-7.5, where s_in * s_w / s_out is rounded before it multiplies",
+            "rounding",
+            (int32([[-5000]]), None, 0.035, float32([0.003]), 0.07, 128),
+            expected=uint8([[120]]),
+        ),
+        Case(
             "both ends",
             "clamp and ReLU",
             (int32([[-9000, -300, 0, 300, 9000]]), None, 0.1, float32([0.1]), 0.1, 20),
@@ -977,6 +1009,12 @@ REQUANTIZE = Exercise(
             "clamp and ReLU",
             (int32([[-9000, -50, 0, 300, 9000]]), None, 0.1, float32([0.1]), 0.1, 20, True),
             expected=uint8([[20, 20, 20, 50, 255]]),
+        ),
+        Case(
+            "ReLU, with biases of 30 and -30 steps of the sum",
+            "clamp and ReLU",
+            (int32([[-10, -50], [10, 100]]), float32([0.3, -0.3]), 0.1, float32([0.1, 0.1]), 0.1, 20, True),
+            expected=uint8([[22, 20], [20, 27]]),
         ),
     ),
     hidden=random_sums,
@@ -1027,9 +1065,14 @@ REQUANTIZE = Exercise(
             hint="An odd zero point makes even neighbors odd. In which order do rounding and adding go?",
         ),
         Mistake(
-            "a ReLU that clamps at code 0",
+            "no ReLU, or one that clamps at code 0",
             recoded(floor=lambda zo, relu: 0),
             hint="ReLU lets nothing below 0.0 pass. Which code stands for 0.0 in the output?",
+        ),
+        Mistake(
+            "a ReLU of the sum, before the bias is added",
+            relu_before_bias,
+            hint="A negative sum may be lifted above 0.0 by its bias. Which of the six steps is the last?",
         ),
         Mistake(
             "a ReLU in every layer",
@@ -1050,6 +1093,11 @@ REQUANTIZE = Exercise(
             "leaving out the output's zero point",
             recoded(then=lambda y, zo: y),
             hint="A sum of 0 is the real number 0.0. Which code stands for 0.0 in the output?",
+        ),
+        Mistake(
+            "multiplying by s_in * s_w and dividing by s_out, one after the other",
+            recoded(scaled=lambda y, s_acc, s_out: y * s_acc / s_out),
+            hint="On paper it is the same. The kernel rounds s_in * s_w / s_out to float32 first and multiplies once.",
         ),
         Mistake(
             "computing in float64",
@@ -1251,6 +1299,7 @@ HIT_RATE = Exercise(
         Case("no zeros, no hits", "values", (uint8([1, 2, 3]), uint8([2, 3, 1])), expected=0.0),
         Case("two axes", "values", (uint8([[0, 7], [7, 0]]), uint8([[0, 8], [9, 0]])), expected=0.5),
         Case("0 and 256, which are equal in uint8 only", "values", (uint8([0, 5]), int32([256, 5])), expected=0.5),
+        Case("100000 and 100001", "values", (int32([100000, 1]), int32([100001, 1])), expected=0.5),
         Case("four places against two", "errors", (uint8([1, 1, 1, 1]), uint8([1, 1])), raises=ValueError),
         Case("three places against one", "errors", (uint8([1, 1, 1]), uint8([1])), raises=ValueError),
         Case("a row against a column", "errors", (uint8([[1, 1]]), uint8([[1], [1]])), raises=ValueError),
@@ -1278,6 +1327,11 @@ HIT_RATE = Exercise(
             "letting codes pass that are off by one",
             rated(lambda a, b: float(np.mean(np.abs(a.astype(int) - b.astype(int)) <= 1))),
             hint="Bit for bit: 2 is not 3. A tolerance hides what you are looking for.",
+        ),
+        Mistake(
+            "letting numbers pass that are close",
+            rated(lambda a, b: float(np.isclose(a, b).mean())),
+            hint="isclose allows one part in 100,000. Equal means equal.",
         ),
         Mistake(
             "comparing sorted codes",
@@ -1781,6 +1835,22 @@ def adding_codes(a, qa, b, qb, qout, relu=False):
     return np.clip(a.astype(int) + b, 0, 255).astype(uint8)
 
 
+def relu_of_each_input(a, qa, b, qb, qout, relu=False):
+    if relu:
+        a, b = np.maximum(a, qa.zero_point), np.maximum(b, qb.zero_point)
+    return added()(a, qa, b, qb, qout)
+
+
+def sum_in_float64(a, qa, b, qb, qout, relu=False):
+    def real(q, qp):
+        return q * np.float64(qp.scale) + np.float64(-qp.scale * float32(qp.zero_point))
+
+    def mix(x, y):
+        return (x + y).astype(float32)
+
+    return added(real=real, mix=mix)(a, qa, b, qb, qout, relu)
+
+
 A, B = uint8([0, 10, 255, 128]), uint8([255, 20, 255, 1])
 
 QADD = Exercise(
@@ -1811,8 +1881,8 @@ QADD = Exercise(
         Case(
             "0.0 has code 12",
             "ReLU",
-            (uint8([0, 10, 60]), Q(0.02, 10), uint8([20, 10, 30]), Q(0.03, 20), Q(0.05, 12), True),
-            expected=uint8([12, 12, 38]),
+            (uint8([0, 10, 60, 60]), Q(0.02, 10), uint8([20, 10, 30, 0]), Q(0.03, 20), Q(0.05, 12), True),
+            expected=uint8([12, 12, 38, 20]),
         ),
         Case(
             "without ReLU codes below 12 come out",
@@ -1831,6 +1901,12 @@ QADD = Exercise(
             "rounding",
             (uint8([0]), Q(0.035, 185), uint8([66]), Q(0.097, 41), Q(0.108, 75)),
             expected=uint8([37]),
+        ),
+        Case(
+            "codes where it decides that each term is rounded to float32 before they are added",
+            "rounding",
+            (uint8([0]), Q(0.05, 199), uint8([165]), Q(0.03, 55), Q(0.14, 129)),
+            expected=uint8([82]),
         ),
     ),
     hidden=random_sums_of_two,
@@ -1866,9 +1942,14 @@ QADD = Exercise(
             hint="256 as uint8 is 0. Which function keeps numbers between two ends?",
         ),
         Mistake(
-            "a ReLU that clamps at code 0",
+            "no ReLU, or one that clamps at code 0",
             added(relu_=lambda total: total),
             hint="ReLU lets nothing below 0.0 pass. Which code stands for 0.0 in the output?",
+        ),
+        Mistake(
+            "a ReLU of each input",
+            relu_of_each_input,
+            hint="1.0 and -0.6 are 0.4 together. What is it that must not fall below 0.0?",
         ),
         Mistake(
             "a ReLU in every addition",
@@ -1890,6 +1971,11 @@ QADD = Exercise(
             added(real=lambda q, qp: (q.astype(float32) - float32(qp.zero_point)) * qp.scale),
             hint="The kernel computes scale * code + (-scale * zero_point), and rounds product and sum together. "
             "float64 holds both exactly.",
+        ),
+        Mistake(
+            "adding in float64",
+            sum_in_float64,
+            hint="Each term is rounded to float32 on its own, and their sum once more.",
         ),
     ),
 )
@@ -1926,6 +2012,11 @@ def averaged(
     return avgpool
 
 
+def mean_of_reals(x, qp):
+    real = (x.astype(float32) - float32(qp.zero_point)) * qp.scale
+    return codes_of()(real.mean(axis=(1, 2)), qp)
+
+
 AVGPOOL = Exercise(
     name="avgpool",
     title="addition and average",
@@ -1937,8 +2028,8 @@ AVGPOOL = Exercise(
         Case(
             "two channels of 2 by 2",
             "values",
-            (uint8([[[10, 20], [30, 41]], [[200, 255], [255, 255]]]), Q(0.1, 100)),
-            expected=uint8([25, 241]),
+            (uint8([[[10, 20], [30, 43]], [[202, 255], [255, 255]]]), Q(0.1, 100)),
+            expected=uint8([26, 242]),
         ),
         Case("one row of three", "values", (uint8([[[9, 1, 0]]]), Q(0.1, 0)), expected=uint8([3])),
         Case(
@@ -1953,6 +2044,12 @@ AVGPOOL = Exercise(
             (uint8([[[1, 2], [2, 5]]]), Q(0.1, 1)),
             expected=uint8([3]),
         ),
+        Case(
+            "10 and 11, zero point 4: 6.5 steps, whatever the scale",
+            "halves",
+            (uint8([[[10, 11]]]), Q(0.03, 4)),
+            expected=uint8([10]),
+        ),
         Case("0 and 3, zero point 2: -0.5 steps", "halves", (uint8([[[0, 3]]]), Q(0.1, 2)), expected=uint8([2])),
         Case(
             "91 / 14 is 6.5, and 91 times float32's 1/14 is a little more",
@@ -1965,8 +2062,18 @@ AVGPOOL = Exercise(
     mistakes=(
         Mistake(
             "rounding the mean of the codes",
-            averaged(total=lambda x, z: x.sum(axis=(1, 2), dtype=np.int64), then=lambda y, z: y),
+            lambda x, qp: np.rint(x.mean(axis=(1, 2))).astype(uint8),
             hint="2.5 codes, or 1.5 steps above a zero point of 1: they round to different neighbors.",
+        ),
+        Mistake(
+            "cutting off the fraction of the mean of the codes",
+            lambda x, qp: x.mean(axis=(1, 2)).astype(uint8),
+            hint="astype drops the fraction, and a code is no number of steps above zero yet. What is subtracted first?",
+        ),
+        Mistake(
+            "averaging real numbers",
+            mean_of_reals,
+            hint="On paper the scale cancels. In float32 it leaves roundings behind: average codes minus zero point.",
         ),
         Mistake(
             "cutting off the fraction",

@@ -15,7 +15,7 @@
 # %% [markdown]
 # # Chapter 4 · Quantization
 #
-# A **quantized** network computes with 8-bit integers. Somebody read them out of one, redid its first convolution in
+# A **quantized** network computes with 8-bit integers. Somebody read the integers out of one, redid its first convolution in
 # numpy, and found 92 % of the numbers equal. Most others were off by one; one was 121 where PyTorch had 76. The best
 # answer said: 99.999 %, the rest depends on the hardware. You will find every cause, and end at 100.0000 %.
 #
@@ -56,16 +56,17 @@ from underhood.quantization import QParams, load_layers
 #
 # A **code** is an integer from 0 to 255 that stands for a real number: `real = scale * (code - zero_point)`. The
 # **scale** is the size of one step; the **zero point** is the code of 0.0. Together they are the quantization parameters:
-# `QParams(scale, zero_point)`. Codes are numpy's uint8; the scale is float32, because PyTorch's kernels compute in
-# float32, and you want their bits. (PyTorch's own quantized tensors are deprecated. You will not need them.)
+# `QParams(scale, zero_point)`. Codes are numpy's uint8; the scale is float32, because PyTorch's **kernels**, the compiled
+# routines that do the work, compute in float32, and you want their bits. (PyTorch's own quantized tensors are deprecated.
+# You will not need them.)
 #
 # ### **Exercise 4.1 · a range becomes 256 codes** — *medium · 10 min · 4 points*
 #
 # Given the smallest and the largest value, choose scale and zero point. From -1 to 2 there are 255 steps of 3/255 =
 # 0.01176, and 0.0 lies 85 steps above -1: code 85.
 #
-# - **0.0 needs a code of its own**: padding and ReLU stand for it. A range that leaves it out is widened first: 0.5 to 3
-#   becomes 0 to 3.
+# - **0.0 needs a code of its own**: padding is 0.0, and so is all that a ReLU cuts off. A range that leaves it out is
+#   widened first: 0.5 to 3 becomes 0 to 3.
 # - The zero point is **rounded**, with `np.rint`. From -2.1179 to 2.64 it is 113.509 before that: code 114.
 # - Everything is float32. From -1 to 1 the zero point is a little below 127.5, not on it.
 
@@ -252,11 +253,11 @@ if ready("choose_qparams", "quantize", "dequantize"):
 # **Weights** are coded in int8 around zero point 0, with codes from -127 to 127, and each **output channel** (axis 0) has
 # its own scale: its largest absolute weight divided by 127. For the rows (0.5, -1.27, 0.3) and (0.02, 0.008, -0.0127) the
 # codes are (50, -127, 30) and (127, 51, -81). With one scale for both rows the second would be (2, 1, -1). Here you
-# *divide* by the scale. (`torch.quantize_per_channel` multiplies by the reciprocal; next to half a step that is another
-# code.)
+# *divide* by the scale. (`torch.quantize_per_channel` multiplies by the reciprocal; close to half a step that can be
+# another code.)
 #
-# Code that asks a weight for `q_scale()` raises an error once it has a scale for each channel:
-# `q_per_channel_scales()` has them.
+# In PyTorch a weight with a scale for each channel raises an error when it is asked for `q_scale()`; ask for
+# `q_per_channel_scales()`.
 
 
 # %% nbgrader={"grade": false, "grade_id": "04_quantization-quantize_weight_per_channel", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -329,7 +330,7 @@ if ready("quantize_weight_per_channel"):
 # %% [markdown]
 # ## A convolution of codes
 #
-# The layer that you rebuild has 32 kernels of 3 × 3 on 3 colors, stride 2, padding 1, and a ReLU. The photo is 224 × 224,
+# The layer that you rebuild has 32 filters of 3 × 3 on 3 colors, stride 2, padding 1, and a ReLU. The photo is 224 × 224,
 # so 32 · 112 · 112 = 401,408 numbers come out. `kernel` holds what PyTorch's x86 kernel gave. (The filters were learned
 # from the photo's own patches for this course.)
 #
@@ -366,11 +367,12 @@ def one_output(x, zx, w, o, i, j, stride, padding):
 # w = [[1, 2], [3, -4]] the sum is 0·1 + 10·2 + 20·3 + 31·(-4) = -44.
 #
 # First write the loop that reads like the definition, and make the check pass. Keep a copy of it. Then make it fast:
-# collect what each of the 9 places of the kernel meets as a slice with a stride, and let one matrix product add up. The
+# collect what each of the 9 places of the window meets as a slice with a stride, and let one matrix product add up. The
 # check takes both; the cell after it times them.
 #
 # Three traps from public answers: `H // stride` is not the output's size (9 rows, kernel 3, stride 2, padding 1 give 5);
-# `x - zx` in uint8 wraps around; padding is not code 0.
+# `x - zx` in uint8 wraps around; padding is not code 0. (A layer's kernel is its small window of weights, PyTorch's kernel a
+# routine: both words are in use.)
 
 
 # %% nbgrader={"grade": false, "grade_id": "04_quantization-conv_acc", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -439,7 +441,7 @@ check("conv_acc", hidden=True)
 # %% [markdown]
 # <details><summary>Hint 1 · nudge</summary>
 #
-# Subtract both zero points first, in a type that can hold negative numbers. Then padding with 0 is right.
+# Subtract both zero points first, in a type that holds -255 to 255. Then padding with 0 is right.
 #
 # </details>
 #
@@ -500,7 +502,7 @@ def requantize(
     acc : int32 array (OC, …)
         Sums of codes, in units of s_in * s_w.
     bias : float32 array (OC,) or None
-        In real units.
+        In real units; None adds nothing.
     s_in, s_out : float
         Scales of input and output, taken as float32.
     s_w : float32 array (OC,), or one number for all channels
@@ -567,7 +569,7 @@ check("requantize", hidden=True)
 
 # %% [markdown]
 # **Break it on purpose.** Pad the photo with code 0 instead of the code of 0.0. Code 0 stands for -2.12: a very black
-# frame. Where will the misses be, and why not on all four sides?
+# frame. The map is darker where more of the 32 channels differ. Where will it be dark, and why not on all four sides?
 
 # %%
 LAYER = "quantize", "quantize_weight_per_channel", "conv_acc", "requantize"
@@ -610,7 +612,7 @@ if ready(*LAYER):
 
 # %% [markdown]
 # True, False, 0.9095. `a.all()` asks whether *a* has no zero. Both have zeros, False equals False, and the comparison has
-# said nothing. Count instead: 90.95 % are equal.
+# said nothing. Count instead: 90.95 % are equal (with the asker's photo it was 92 %).
 #
 # Now remove the causes one by one. How much will the truncated zero point cost?
 
@@ -882,7 +884,8 @@ check("explain_misses", hidden=True)
 # %% [markdown]
 # Let it explain what the float32 recipe missed. Which kinds will there be? Then ask *your* machine: the cell after it
 # prints which engines your PyTorch has, and what each gives for this layer. **qnnpack** adds exactly and rounds the bias to
-# an integer; **onednn** pairs inside each pixel and leaves padding out.
+# an integer; **onednn** pairs inside each pixel, leaves padding out, and adds the bias in real units, which
+# changes a code now and then. **x86** is onednn on a CPU with VNNI and fbgemm on others.
 
 # %%
 if ready(*LAYER, "hit_rate", "explain_misses"):
@@ -1326,7 +1329,7 @@ if mobilenet.here():
 # %% [markdown]
 # `mobilenet.steps` hangs such hooks on every layer. Each of your layers gets PyTorch's own input and must give PyTorch's own
 # output. **`reduce_range`**, the default for x86, keeps activations to 7 bits. What will the two lines look like on a CPU
-# without VNNI? (With a loop in `conv_acc` this takes minutes: the bar tells.)
+# without VNNI? (With VNNI both stay near 100 %: onednn's other roundings are left. With a loop in `conv_acc` this takes minutes: the bar tells.)
 
 # %%
 if ready(*NETWORK) and mobilenet.here():

@@ -166,6 +166,11 @@ RK_STEP = Exercise(
             hint="Each stage has a time of its own between the two ends. Which constant holds the fractions?",
         ),
         Mistake(
+            "leaving the step size out of the times",
+            stepper(time=lambda t, c, h: t + c),
+            hint="C counts in steps: C[6] is 1, and the last slope is taken at t + h.",
+        ),
+        Mistake(
             "leaving the step size out of the stages",
             stepper(stage=lambda y, h, slopes, previous: y + slopes),
             hint="A slope is a change per unit of time. How much time passes in one step?",
@@ -345,6 +350,11 @@ def controller(
     return pi_control
 
 
+def multiplying_by_q(err, err_old, h):
+    accept, divided, remembered = controller()(err, err_old, h)
+    return accept, h * (h / divided), remembered
+
+
 PI_CONTROL = Exercise(
     name="pi_control",
     title="the next step size",
@@ -389,6 +399,11 @@ PI_CONTROL = Exercise(
             "multiplying by the old error where it divides",
             controller(q=lambda err, err_old: err**BETA1 * err_old**BETA2 / GAMMA),
             hint="If the error was small before and is large now, it is growing: should the next step be longer or shorter?",
+        ),
+        Mistake(
+            "multiplying the step by q",
+            multiplying_by_q,
+            hint="q is above 1 where the error is large. Should the next step be longer then?",
         ),
         Mistake(
             "leaving out the safety factor",
@@ -526,6 +541,12 @@ INIT_DT = Exercise(
             (OSCILLATOR, 0.0, array(1, 0), 1e-6, 1e-3, 1.0),
             expected=0.0009990009990009992,
         ),
+        Case(
+            "dt_max below the trial step alone",
+            "dt_max",
+            (GROWING, 0.01, array(2), 1e-6, 1e-3, 0.2),
+            expected=0.0999680466453622,
+        ),
     ),
     hidden=random_starts,
     mistakes=(
@@ -551,6 +572,11 @@ INIT_DT = Exercise(
                 longest=lambda dt0, dt_max: 100 * dt0,
             ),
             hint="A caller who allows steps of at most 1e-4 does not expect a first one of 1e-3.",
+        ),
+        Mistake(
+            "letting the trial step be longer than dt_max",
+            starter(trial=lambda d0, d1, dt_max: 1e-6 if d0 < 1e-5 or d1 < 1e-5 else 0.01 * d0 / d1),
+            hint="f is asked at t0 + dt0. A caller who sets dt_max may have nothing to say beyond it.",
         ),
         Mistake(
             "letting the first step be as long as the slopes allow",
@@ -694,6 +720,16 @@ DENSE = Exercise(
             hint="At the end of the step it should be K[6]. theta runs from 0 to 1 while time runs over h.",
         ),
         Mistake(
+            "ignoring derivative",
+            lambda theta, y, h, K, derivative=False: interpolant()(theta, y, h, K),
+            hint="With derivative=True the slope is asked for. How does the formula change?",
+        ),
+        Mistake(
+            "leaving the factor j out of the derivative of the powers",
+            interpolant(slopes=lambda theta: sum(R[:, j] * theta**j for j in range(4))),
+            hint="The derivative of theta² is 2 theta.",
+        ),
+        Mistake(
             "returning one column for each theta",
             interpolant(shape=lambda x: np.ascontiguousarray(x.T)),
             hint="The shape should be (m, n): one row for each theta.",
@@ -813,6 +849,12 @@ BRACKET_ROOT = Exercise(
             expected={"root": 1.1e-13, "place": ON_A},
         ),
         Case(
+            "2**-700 * (t² - 2) on [1, 2]: the product of two such numbers is 0",
+            "the left side",
+            (Build("ode.polynomial", coefficients=[-(2.0**-699), 0.0, 2.0**-700]), 1.0, 2.0, "left"),
+            expected={"root": 1.414213562373095, "place": ON_A},
+        ),
+        Case(
             "t² - 2 on [1, 2]",
             "the right side",
             (SQUARE, 1.0, 2.0, "right"),
@@ -865,7 +907,7 @@ BRACKET_ROOT = Exercise(
     hidden=random_brackets,
     mistakes=(
         Mistake(
-            "stopping when the bracket is shorter than 1e-10",
+            "stopping when the bracket is short",
             bisect(stop=lambda a, b, middle: abs(b - a) < 1e-10),
             hint="Ten digits are no neighbors yet. When does the middle of a and b equal one of them?",
         ),
@@ -898,6 +940,11 @@ BRACKET_ROOT = Exercise(
             "taking for granted that g rises",
             bisect(same_side=lambda gm, ga: gm < 0),
             hint="2 - t² falls. With which sign should the middle be compared?",
+        ),
+        Mistake(
+            "multiplying two values of g to compare their signs",
+            bisect(same_side=lambda gm, ga: not gm * ga < 0),
+            hint="1e-200 times 1e-200 is 0 in floats, and 0 has no sign. Compare the signs themselves.",
         ),
         Mistake(
             "passing by a float where g is exactly 0",
@@ -1206,7 +1253,7 @@ SOLVER = ("rk_step", "err_norm", "pi_control", "init_dt", "dense", "bracket_root
 def run_with(*more, **inputs):
     """Inputs of a run with the learner's own solver."""
     names = (*SOLVER, *more)
-    return {"compare": "run", "parts": Build("ode.parts", **{name: Learner(name) for name in names}), **inputs}
+    return {"_compare": "run", "parts": Build("ode.parts", **{name: Learner(name) for name in names}), **inputs}
 
 
 def random_events(rng):
@@ -1222,7 +1269,7 @@ def random_events(rng):
                 affect,
                 int(rng.integers(0, n)),
             )
-            yield Case(f"a random state of {n}", part, (*args, flags), {"compare": compare})
+            yield Case(f"a random state of {n}", part, (*args, flags), {"_compare": compare})
     scaled = Build("ode.scale_all_but", factor=float(rng.uniform(2, 3)))
     args = (random_driven(rng, 3), 1.0, rng.normal(size=3), scaled, 1)
     yield Case("an affect that changes all others", "values", args)
@@ -1281,28 +1328,28 @@ APPLY_EVENT = Exercise(
             "f(0.5, (3, 0)), not f(0.5, (3, 4))",
             "fresh slope",
             (PLAIN, 0.5, array(3, 4), TO_ZERO, 1),
-            {"compare": "slope"},
+            {"_compare": "slope"},
             expected=array(-2.5, 5),
         ),
         Case(
             "before and after",
             "saved points",
             (PLAIN, 0.5, array(3, 4), TO_ZERO, 1, (True, True)),
-            {"compare": "saved"},
+            {"_compare": "saved"},
             expected=[(0.5, array(3, 4)), (0.5, array(3, 0))],
         ),
         Case(
             "after only",
             "saved points",
             (PLAIN, 0.5, array(3, 4), TO_ZERO, 1, (False, True)),
-            {"compare": "saved"},
+            {"_compare": "saved"},
             expected=[(0.5, array(3, 0))],
         ),
         Case(
             "before only",
             "saved points",
             (PLAIN, 0.5, array(3, 4), TO_ZERO, 1, (True, False)),
-            {"compare": "saved"},
+            {"_compare": "saved"},
             expected=[(0.5, array(3, 4))],
         ),
         Case(
@@ -1382,12 +1429,12 @@ def random_extinctions(rng):
         yield Case("one of four random species", "state", (f, y, alive, first))
         yield Case("two of four random species", "state", (f, y, alive, first), {"then": second})
         at = rng.normal(size=4)
-        yield Case("asked anywhere", "derivative", (f, y, alive, first), {"compare": "rate", "at": at})
+        yield Case("asked anywhere", "derivative", (f, y, alive, first), {"_compare": "rate", "at": at})
         yield Case(
             "two dead, asked anywhere",
             "derivative",
             (f, y, alive, first),
-            {"compare": "rate", "at": at, "then": second},
+            {"_compare": "rate", "at": at, "then": second},
         )
     start = rng.uniform(9, 11, 4)
     inputs = run_with("apply_event", u0=start, threshold=0.05, end=30.0)
@@ -1417,6 +1464,14 @@ def zeroed(x, index):
 def zeroed_in_place(x, index):
     x[index] = 0.0
     return x
+
+
+def writing_into_u(f, alive, index):
+    def masked(t, u):
+        u *= alive
+        return alive * f(t, u)
+
+    return masked
 
 
 def this_one_only(f, alive, index):
@@ -1451,29 +1506,36 @@ EXTINCT = Exercise(
             "the second is dead, all are asked at one unit",
             "derivative",
             (COUPLED, array(5, 6, 7), array(1, 1, 1), 1),
-            {"compare": "rate", "at": array(1, 1, 1)},
+            {"_compare": "rate", "at": array(1, 1, 1)},
             expected=array(101, 0, 303),
         ),
         Case(
             "the second is dead, the others are below zero",
             "derivative",
             (COUPLED, array(5, 6, 7), array(1, 1, 1), 1),
-            {"compare": "rate", "at": array(-1, 0, -2)},
+            {"_compare": "rate", "at": array(-1, 0, -2)},
             expected=array(-201, 0, -603),
         ),
         Case(
             "the second dies, the first has been dead for long",
             "derivative",
             (COUPLED, array(0, 6, 7), array(0, 1, 1), 1),
-            {"compare": "rate", "at": array(1, 1, 1)},
+            {"_compare": "rate", "at": array(1, 1, 1)},
             expected=array(0, 0, 300),
         ),
         Case(
             "first the second dies, then the third",
             "derivative",
             (COUPLED, array(5, 6, 7), array(1, 1, 1), 1),
-            {"compare": "rate", "at": array(1, 1, 1), "then": 2},
+            {"_compare": "rate", "at": array(1, 1, 1), "then": 2},
             expected={"after the second": array(1, 0, 0), "after the first": array(101, 0, 303)},
+        ),
+        Case(
+            "the u that g is asked about is left as it was",
+            "derivative",
+            (COUPLED, array(5, 6, 7), array(1, 1, 1), 1),
+            {"_compare": "asked", "at": array(1, 2, 3)},
+            expected=array(1, 2, 3),
         ),
         Case(
             "what the asker wanted: one extinction before t = 10, four before t = 40",
@@ -1520,6 +1582,11 @@ EXTINCT = Exercise(
             "changing the caller's mask",
             dying(mask=zeroed_in_place),
             hint="The right-hand side from before the event still holds that mask. Work on a copy.",
+        ),
+        Mistake(
+            "writing zeros into the state that the solver asks about",
+            dying(rate=writing_into_u),
+            hint="g reads u. The solver still needs it as it was: multiply into a new array.",
         ),
         Mistake(
             "forgetting who died before",

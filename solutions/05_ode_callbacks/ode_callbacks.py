@@ -274,7 +274,7 @@ check("err_norm", hidden=True)
 # %% [markdown]
 # ### **Exercise 5.3 · the next step size** — *medium · 20 min · 6 points · uses 5.2*
 #
-# **`pi_control`.** With err ≤ 1 the step is kept, and h is divided by
+# **`pi_control`** looks at this error and at the last one. With err ≤ 1 the step is kept, and h is divided by
 #
 # q = err^BETA1 / err_old^BETA2 / GAMMA, no less than 1 / Q_MAX and no more than 1 / Q_MIN;
 #
@@ -832,7 +832,7 @@ def extinct(
     -------
     tuple of y (n,), alive (n,), and a right-hand side
         The species is 0 in both arrays; both are new ones. In g(t, u) every dead species has derivative 0, and the
-        others see 0 in its place, whatever u holds there.
+        others see 0 in its place, whatever u holds there. g leaves u as it is.
 
     Examples
     --------

@@ -156,6 +156,7 @@ def show_hit_rates(names: Sequence[str], rates: Mapping[str, Sequence[float]]) -
                 label=label,
             )
         ax.set(xlabel="layer", ylabel="hit rate in %")
+        ax.ticklabel_format(axis="y", useOffset=False)  # 99.995, not 0.005 beside a "+9.999e1"
         ax.legend(fontsize="small", loc="lower right")
     words = []
     for label, values in rates.items():

@@ -13,6 +13,18 @@ from .. import ode
 LIMITS: dict[str, Any] = {"maxiters": 800, "max_events": 100}  # of the runs below: a wrong part must not take for ever
 
 
+def answers(result: Any, *names: str) -> tuple:
+    """What a function returned in place of several values, or a TypeError that says which were expected."""
+    if isinstance(result, tuple | list) and len(result) == len(names):
+        return tuple(result)
+    kind = f"one {type(result).__name__}"
+    if result is None:
+        kind = "None: is a return statement missing?"
+    elif isinstance(result, tuple | list):
+        kind = f"a {type(result).__name__} of {len(result)}"
+    raise TypeError(f"return {len(names)} values, {', '.join(names[:-1])} and {names[-1]}, not {kind}")
+
+
 def step(fn: Callable, f: Callable, t: float, y: np.ndarray, h: float, k1: np.ndarray | None = None) -> dict[str, Any]:
     """One step; with a first slope given, how often f was called as well."""
     calls = 0
@@ -23,9 +35,9 @@ def step(fn: Callable, f: Callable, t: float, y: np.ndarray, h: float, k1: np.nd
         return f(time, state)
 
     if k1 is None:
-        y_new, slopes = fn(counted, t, y, h)
+        y_new, slopes = answers(fn(counted, t, y, h), "y_new", "K")
         return {"y_new": y_new, "K": slopes}
-    y_new, slopes = fn(counted, t, y, h, k1)
+    y_new, slopes = answers(fn(counted, t, y, h, k1), "y_new", "K")
     return {"y_new": y_new, "K": slopes, "calls of f": calls}
 
 
@@ -50,11 +62,11 @@ def root(fn: Callable, g: Callable[[float], float], a: float, b: float, side: st
 
 def crossings(fn: Callable, G: np.ndarray, prev_sign: np.ndarray, directions: np.ndarray) -> tuple[Any, list[int]]:
     """The row and the components, as plain integers whatever kind of array or list holds them."""
-    row, indices = fn(G, prev_sign, directions)
+    row, indices = answers(fn(G, prev_sign, directions), "the row", "the conditions")
     return row if row is None else int(row), [int(i) for i in indices]
 
 
-def event(fn: Callable, *args: Any, compare: str = "state", **run: Any) -> Any:
+def event(fn: Callable, *args: Any, _compare: str = "state", **run: Any) -> Any:
     """Apply an affect.
 
     Parameters
@@ -63,15 +75,15 @@ def event(fn: Callable, *args: Any, compare: str = "state", **run: Any) -> Any:
         Of the function.
     run
         With "run", inputs of `reset_run`.
-    compare
+    _compare
         The new "state", its "slope", what is "saved" once the solver goes on with the state, or a whole "run".
     """
-    if compare == "run":
+    if _compare == "run":
         return reset_run(fn, **run)
-    y_new, k1, saved = fn(*args)
-    if compare == "state":
+    y_new, k1, saved = answers(fn(*args), "y_new", "k1", "saved")
+    if _compare == "state":
         return y_new
-    if compare == "slope":
+    if _compare == "slope":
         return k1
     y_new += 1000.0  # the solver goes on with the state; what was saved must not change with it
     return [(float(time), np.array(state)) for time, state in saved]
@@ -80,7 +92,7 @@ def event(fn: Callable, *args: Any, compare: str = "state", **run: Any) -> Any:
 def extinction(
     fn: Callable,
     *args: Any,
-    compare: str = "state",
+    _compare: str = "state",
     at: np.ndarray | None = None,
     then: int | None = None,
     **run: Any,
@@ -93,26 +105,32 @@ def extinction(
         Of the function.
     run
         With "run", inputs of `extinction_run`.
-    compare
-        "state": the new state and mask. "rate": the new right-hand side, asked at time 0 for the state `at`. "run": a
-        whole run.
+    _compare
+        "state": the new state and mask. "rate": the new right-hand side, asked at time 0 for the state `at`. "asked":
+        that state afterwards. "run": a whole run.
     then
         A second species that dies afterwards. With "rate" both new right-hand sides are asked, the first one again.
     """
-    if compare == "run":
+    if _compare == "run":
         return extinction_run(fn, **run)
-    y_new, mask, rate = fn(*args)
+    y_new, mask, rate = answers(fn(*args), "y", "alive", "a right-hand side")
+    if _compare != "state" and not callable(rate):
+        raise TypeError(f"the third value should be a function of t and u, not a {type(rate).__name__}")
+    if _compare == "asked":
+        asked = np.array(at)
+        rate(0.0, asked)
+        return asked
     if then is None:
-        return {"y": y_new, "alive": mask} if compare == "state" else rate(0.0, np.array(at))
+        return {"y": y_new, "alive": mask} if _compare == "state" else rate(0.0, np.array(at))
     y_last, mask_last, rate_last = fn(args[0], y_new, mask, then)
-    if compare == "state":
+    if _compare == "state":
         return {"y": y_last, "alive": mask_last}
     return {"after the second": rate_last(0.0, np.array(at)), "after the first": rate(0.0, np.array(at))}
 
 
-def impact(fn: Callable, *args: Any, compare: str = "returned", **run: Any) -> Any:
+def impact(fn: Callable, *args: Any, _compare: str = "returned", **run: Any) -> Any:
     """What the function returns, or with "run" what `bouncing_run` gives."""
-    return bouncing_run(fn, **run) if compare == "run" else fn(*args)
+    return bouncing_run(fn, **run) if _compare == "run" else fn(*args)
 
 
 # --- the parts "together": the learner's own chain, with the driver of the course
