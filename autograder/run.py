@@ -160,7 +160,8 @@ def verdict_on(exercise: Exercise, value: dict | None, reason: str, seed: int) -
     if value is None:
         return blank(exercise, f"No answer came back from the sandbox ({reason}).")
     try:
-        notes = [note[:500] for note in value.get("notes", []) if type(note) is str][:5]
+        # On one line each, so that none looks like a verdict.
+        notes = [" ".join(note[:500].split()) for note in value.get("notes", []) if type(note) is str][:5]
         if value.get("forbidden"):
             return refused(exercise, str(value["forbidden"])[:100], *notes)
         if value.get("seen") is None:

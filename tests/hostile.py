@@ -366,6 +366,25 @@ NOT_PLAIN = {
 }  # fmt: skip
 
 
+# What answers in place of the helper package: it finds the channel and the question's token in the frames above.
+FORGED = """
+import json, os, sys
+def channel():
+    frame = sys._getframe()
+    while frame:
+        if "message" in frame.f_locals and "connection" in frame.f_locals:
+            return frame.f_locals["connection"], frame.f_locals["message"]
+        frame = frame.f_back
+def tree(depth): return [tree(depth - 1) for _ in range(12)] if depth else 1
+def forge(one):
+    c, asked = channel()
+    seen = [one] + [{"value": 1}] * (len(asked["request"]["cases"]) - 1)
+    reply = {"token": asked["token"], "error": None, "answer": {"notes": [], "forbidden": "", "seen": seen}}
+    c.sendall(json.dumps(reply).encode() + b"\\n")
+    os._exit(0)
+"""
+
+
 def forged() -> Iterator[HandIn]:
     for name, (first, expression) in NOT_PLAIN.items():
         yield HandIn(f"n-{name}", one(notebook(row_norms=returns(expression, first))), without("row_norms"))
@@ -455,6 +474,26 @@ def forged() -> Iterator[HandIn]:
                 frame = frame.f_back
     """
     yield HandIn("f-zlib-bomb", one(notebook(row_norms=bomb)), without("row_norms"), flags="|garbage output timeout")
+    # A shape whose product would take an hour, texts of megabytes for the pages, halves of characters, values in values, a
+    # type of half a million fields, an error that is no word: none costs the grader more than the wrong answer that it is.
+    number = "int('9' * 4000)"
+    values = {
+        "shape": f"{{'value': {{'tensor': 'float32', 'shape': [{number}] * 2000, 'numbers': '<f4', 'packed': ''}}}}",
+        "fields": "{'value': {'tensor': 'float32', 'shape': [2], 'numbers': 'f4,' * 20_000, 'data': [5.0, 13.0]}}",
+        "long-name": "{'value': 1, 'raised': ['E' * 1_000_000], 'changed': ['x' * 100_000]}",
+        "halves": "{'value': 1, 'raised': ['\\ud800'], 'message': '\\ud800\\n\\ud800', 'printed': '\\udfff'}",
+        "tree": "{'value': {'tuple': [tree(4), tree(4), tree(4)]}}",
+        "missing": "{'value': 1, 'raised': ['Missing'], 'message': ''}",
+        "infinite": "{'value': 1e400, 'raised': None}",
+    }
+    for name, value in values.items():
+        yield HandIn(f"f-forged-{name}", one(notebook(row_norms=FORGED + f"def row_norms(x): forge({value})")),
+                     without("row_norms"), flags="|garbage killed")  # fmt: skip
+    # Answers to an earlier question, without end: what a forked process would say once more is passed over, not collected.
+    flood = FORGED + "asked = []\ndef row_norms(x): asked.append(channel()); return x"
+    say = 'c, m = asked[0]\nblock = (json.dumps({"token": m["token"], "error": None}).encode() + b"\\n") * 20_000'
+    yield HandIn("f-flood-of-old-answers", one(notebook(row_norms=flood, last=f"{say}\nwhile True: c.sendall(block)")),
+                 without("row_norms"), flags="output", reason="printed more")  # fmt: skip
     raising = {name: f"def {name}(*args, **kwargs): raise ValueError('no')" for name in POINTS}
     yield HandIn("f-raises-always", one(notebook(raising)), 0)
     any_error = "class E(ValueError, IndexError, KeyError, TypeError, RuntimeError): pass\n"
@@ -500,6 +539,20 @@ def forbidden() -> Iterator[HandIn]:
             "import sys; sys.path.insert(0, '.')\nimport mine\ndef row_norms(x): return mine.n(x)"
         ),
     }
+    threaded = """
+        import threading
+        def honest(x): return (x * x).sum(1).sqrt()
+        def row_norms(x):
+            got = []
+            thread = threading.Thread(target=lambda: got.append(torch._VF.norm(x, 2, (1,))))
+            thread.start(); thread.join()
+            return got[0]
+        row_norms.__wrapped__ = honest
+    """
+    ways["with a question mark, which is no Python"] = f"row_norms?\n{cell(threaded)}"
+    ways["around what it wraps, before what seems to replace it"] = (
+        f"{cell(threaded)}\n1 / 0\ndef row_norms(x): return honest(x)"
+    )
     for name, source in ways.items():
         student = "x-" + "".join(c if c.isalnum() else "-" for c in name)
         yield HandIn(student, one(notebook(row_norms="import torch\n" + source)), without("row_norms"))
@@ -691,6 +744,10 @@ def pages() -> Iterator[HandIn]:
         "raises": f"def row_norms(x):\n    raise ValueError({MARKUP!r})  # </pre>{MARKUP}",
         "error-name": f"class E(Exception): pass\nE.__name__ = {MARKUP!r}\ndef row_norms(x): raise E({MARKUP!r})",
         "returns": f"def row_norms(x): return {MARKUP!r}",
+        "looks-right": (
+            "class E(Exception): pass\nE.__name__ = 'no\\n  ok  values            correct'\n"
+            "def row_norms(x): raise E('a\\n  ok  values            correct')"
+        ),
         "name": f"def row_norms(x): return 1\nrow_norms.__name__ = {MARKUP!r}",
     }
     for student, source in sources.items():
@@ -719,6 +776,7 @@ def files() -> Iterator[HandIn]:
         "b-long-number", one('{"cells": [], "nbformat": ' + "9" * 1_000_000 + "}"), 0, "unreadable", "not JSON"
     )
     yield HandIn("b-list", one("[1, 2, 3]"), 0, "unreadable", "no list of cells")
+    yield HandIn("b-many-parts", one('{"cells": [' + "{}," * 2_000_000 + "{}]}"), 0, "unreadable", "more parts")
     yield HandIn("b-cut-short", one(good[: len(good) // 2]), 0, "unreadable", "not JSON")
     yield HandIn("b-too-large", one(good + " " * (33 << 20)), 0, "unreadable", "larger than")
     other = next(iter(releases("02_autograd").values()))

@@ -152,6 +152,13 @@ def test_nothing_was_read_that_a_submission_must_not_see(batch):
     assert sum(path.stat().st_size for path in batch.out.rglob("*.ipynb")) < len(EVERY) * 400_000
 
 
+def test_a_forged_answer_costs_no_more_than_a_wrong_one(batch):
+    """Without a bound one of them takes minutes in the grader's own process, another fills its pages with megabytes."""
+    forged = [row for student, row in batch.rows.items() if student.startswith("f-forged-")]
+    assert len(forged) > 6 and max(row["seconds"] for row in forged) < 60
+    assert max(path.stat().st_size for path in (batch.out / "feedback").glob("f-forged-*/**/*.html")) < 200_000
+
+
 def test_nothing_that_learners_see_or_run_tells_the_seed(batch):
     shown = [path for kind in ("feedback/**/*.html", "autograded/**/*.ipynb") for path in batch.out.glob(kind)]
     assert len(shown) > len(EVERY)
@@ -247,6 +254,9 @@ def test_feedback_pages_run_nothing_and_fetch_nothing(batch):
         text = path.read_text()
         assert active(text) <= {"style "}, path
         assert "default-src 'none'" in text
+        # No name of an error makes a line of its own that says what only a verdict says.
+        if path.parts[-3].startswith("r-looks-right"):
+            assert re.search(r"^  ok  values", text, re.M) is None
 
 
 @pytest.mark.parametrize("template", ["feedback", "formgrade", "lab", "classic"])

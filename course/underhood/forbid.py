@@ -90,15 +90,26 @@ def _parsed(source: str) -> tuple[ast.AST, ...]:
     """All imports of a cell, and its definitions of functions, classes and other names for something; none if it is no Python."""
     lines = source.split("\n")
     lines = [re.sub(r"\S.*", "pass", line) if line.lstrip().startswith(("%", "!")) else line for line in lines]
-    try:
-        tree = ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = _tree("\n".join(lines))
+    if tree is None:
         return ()
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
     values = ast.Attribute | ast.Name | ast.Lambda | ast.List | ast.Tuple | ast.Dict
     named = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, values)]
     made = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)]
     return (*imports, *sorted([*named, *made], key=lambda node: node.lineno))
+
+
+def _tree(text: str) -> ast.Module | None:
+    """The code, or where it is IPython's (`name?`) what IPython makes of it."""
+    for transformed in (False, True):
+        ipython = sys.modules.get("IPython.core.inputtransformer2")
+        with contextlib.suppress(Exception):
+            if not transformed:
+                return ast.parse(text)
+            if ipython is not None:
+                return ast.parse(ipython.TransformerManager().transform_cell(text))
+    return None
 
 
 def _free(node: ast.AST) -> set[str]:
@@ -180,11 +191,12 @@ def in_object(obj: Any, forbids: tuple[str, ...]) -> str:
     if not forbids:
         return ""
     try:
-        source = inspect.getsource(obj)
+        # What `__wrapped__` points to, and what stands around it.
+        sources = dict.fromkeys(map(inspect.getsource, (obj, getattr(obj, "__code__", obj))))
         names = getattr(inspect.unwrap(obj), "__globals__", {})
     except Exception:  # no source to be had, or an object that hides it: the traps still hold
         return ""
-    return in_source(source, forbids, _aliases(names))
+    return next(filter(None, (in_source(source, forbids, _aliases(names)) for source in sources)), "")
 
 
 def _aliases(names: Mapping[str, Any]) -> dict[str, str]:

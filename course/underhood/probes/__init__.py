@@ -252,9 +252,9 @@ def seen_from_json(written: Any) -> Seen:
         raise ValueError("not an observation")
     return Seen(
         value=from_json(written.get("value")),
-        raised=tuple(word[:80] for word in words[0][:8]),
-        message=written.get("message", "")[:600],
-        changed=tuple(word[:80] for word in words[1][:50]),
+        raised=tuple(" ".join(word[:80].split()) for word in words[0][:8]),
+        message="\n".join(written.get("message", "")[:600].splitlines()[:2]),
+        changed=tuple(" ".join(word[:80].split()) for word in words[1][:50]),
         printed=written.get("printed", "")[:KEPT],
         forbidden=written.get("forbidden", "")[:100],
     )
