@@ -799,7 +799,7 @@ def differences(f, x, h=1e-6, *, dtype=torch.float64, forward=False, undo=True, 
         values[at] += h
         high = f(point)
         if not forward:
-            values[at] -= 2 * h
+            values[at] = start - h if own_copy else values[at] - 2 * h
             low = f(point)
         slopes[i] = (high - low) / (h if forward else width * h)
         if undo and own_copy:
@@ -955,11 +955,14 @@ def compared(
     largest=False,
     added=False,
     own=True,
+    reads=False,
 ):
     """The comparison with its faults switched on one by one."""
     leaf = x.to(dtype)
     leaf = leaf.detach().clone().requires_grad_() if own else leaf.requires_grad_()
-    (analytic,) = torch.autograd.grad(f(leaf), leaf)
+    if reads:
+        f(leaf).backward()
+    analytic = leaf.grad if reads else torch.autograd.grad(f(leaf), leaf)[0]
     numeric = numeric_grad(f, x.detach().double())
     size = numeric.abs().amax() if largest else numeric.abs()
     allowed = tol * (size.clamp_min(floor) + added if relative else torch.ones_like(numeric))
@@ -1153,6 +1156,11 @@ GRAD_CHECK = Exercise(
             "switching requires_grad on in the caller's x",
             lambda f, x, numeric_grad, tol=1e-6: compared(f, x, numeric_grad, tol, own=False),
             hint="x.double() of a float64 tensor is x itself. Take a detached copy before you switch requires_grad on.",
+        ),
+        Mistake(
+            "reading the .grad of the caller's x",
+            lambda f, x, numeric_grad, tol=1e-6: compared(f, x, numeric_grad, tol, own=False, reads=True),
+            hint="x.double() of a float64 tensor is x itself, and backward adds to the 7 that its .grad holds already.",
         ),
     ),
     forbids=("torch.autograd.gradcheck",),
@@ -1556,8 +1564,8 @@ def random_roots(rng):
     yield Case("random float32 numbers and zeros", "values", (single,))
     yield Case("the same, with requires_grad", "gradients", (Build("autograd.leaf", data=single),))
     yield Case("positive numbers of shape (2, 1, 3)", "values", (abs(normal(rng, 2, 1, 3)) + 0.1,))
-    tiny = doubles(*(10.0 ** rng.uniform(-12, -6, 3)))
-    yield Case("numbers between 1e-12 and 1e-6", "gradients", (Build("autograd.leaf", data=tiny),))
+    tiny = doubles(*(10.0 ** rng.uniform(-30, -6, 3)))
+    yield Case("numbers between 1e-30 and 1e-6", "gradients", (Build("autograd.leaf", data=tiny),))
 
 
 def filled_in_place(x):
@@ -1588,10 +1596,10 @@ SAFE_SQRT = Exercise(
             expected=tensor([0.0, 0.0, 0.25]),
         ),
         Case(
-            "1e-8 in float64: the gradient is large, and right",
+            "1e-8 and 1e-24 in float64: the gradients are large, and right",
             "gradients",
-            (Build("autograd.leaf", data=doubles(1e-8)),),
-            expected=doubles(5000.0),
+            (Build("autograd.leaf", data=doubles(1e-8, 1e-24)),),
+            expected=doubles(5e3, 5e11),
         ),
     ),
     hidden=random_roots,
@@ -1615,6 +1623,11 @@ SAFE_SQRT = Exercise(
             "adding a small number under the root",
             lambda x: torch.sqrt(torch.relu(x) + 1e-6),
             hint="√1e-6 is 0.001, not 0; and the slope near zero is no longer that of the root.",
+        ),
+        Mistake(
+            "letting the root see nothing below a small number",
+            lambda x: torch.where(x > 0, torch.sqrt(x.clamp(min=1e-12)), torch.zeros_like(x)),
+            hint="Between 0 and your small number the root is steepest, and your slope 0. What may stand in for x ≤ 0 alone?",
         ),
         Mistake(
             "replacing nan after the root",

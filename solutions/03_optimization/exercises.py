@@ -1209,6 +1209,16 @@ FIT = Exercise(
             expected={"epochs": 6, "acc": [30 / 46, 34 / 46, 41 / 46], "val_acc": [15 / 24, 20 / 24, 21 / 24]},
         ),
         training(
+            "a network of zeros: every probability is 0.5, and not greater",
+            "accuracy",
+            model=Build("optimization.network", sizes=[13, 16, 16, 1], scale=0.0),
+            show=["acc"],
+            of_epochs=[1],
+            epochs=1,
+            batch_size=46,
+            expected={"epochs": 1, "acc": [30 / 46]},
+        ),
+        training(
             "logits of four rows after three epochs",
             "trained network",
             rows=[0, 1, 2, 3],
@@ -1300,6 +1310,11 @@ FIT = Exercise(
             "comparing the logit with the threshold",
             fit_variant(positive=lambda z, threshold: z > threshold),
             hint="The threshold is one for probabilities. What turns a logit into one?",
+        ),
+        Mistake(
+            "counting a probability equal to the threshold as positive",
+            fit_variant(positive=lambda z, threshold: torch.sigmoid(z) >= threshold),
+            hint="Greater, says the docstring. Is 0.5 greater than 0.5?",
         ),
         Mistake(
             "a threshold of 0.5 whatever is asked for",
