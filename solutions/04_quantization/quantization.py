@@ -65,8 +65,8 @@ from underhood.quantization import QParams, load_layers
 # Given the smallest and the largest value, choose scale and zero point. From -1 to 2 there are 255 steps of 3/255 =
 # 0.01176, and 0.0 lies 85 steps above -1: code 85.
 #
-# - **0.0 needs a code of its own**: padding is 0.0, and so is all that a ReLU cuts off. A range that leaves it out is
-#   widened first: 0.5 to 3 becomes 0 to 3.
+# - **0.0 needs a code of its own**: padding is 0.0, and so is all that a ReLU, `max(x, 0)`, cuts off. A range that leaves it
+#   out is widened first: 0.5 to 3 becomes 0 to 3.
 # - The zero point is **rounded**, with `np.rint`. From -2.1179 to 2.64 it is 113.509 before that: code 114.
 # - Everything is float32. From -1 to 1 the zero point is a little below 127.5, not on it.
 
@@ -250,6 +250,7 @@ if ready("choose_qparams", "quantize", "dequantize"):
 #
 # ### **Exercise 4.3 · a scale for each channel** — *medium · 10 min · 4 points*
 #
+# So far you coded **activations**, the numbers that flow from layer to layer.
 # **Weights** are coded in int8 around zero point 0, with codes from -127 to 127, and each **output channel** (axis 0) has
 # its own scale: its largest absolute weight divided by 127. For the rows (0.5, -1.27, 0.3) and (0.02, 0.008, -0.0127) the
 # codes are (50, -127, 30) and (127, 51, -81). With one scale for both rows the second would be (2, 1, -1). Here you
@@ -1329,7 +1330,8 @@ if mobilenet.here():
 # %% [markdown]
 # `mobilenet.steps` hangs such hooks on every layer. Each of your layers gets PyTorch's own input and must give PyTorch's own
 # output. **`reduce_range`**, the default for x86, keeps activations to 7 bits. What will the two lines look like on a CPU
-# without VNNI? (With VNNI both stay near 100 %: onednn's other roundings are left. With a loop in `conv_acc` this takes minutes: the bar tells.)
+# without VNNI? (With VNNI both stay near 100 %: onednn's other roundings are left. With a loop in `conv_acc` this takes
+# minutes: the bar tells.)
 
 # %%
 if ready(*NETWORK) and mobilenet.here():
