@@ -41,6 +41,7 @@ HERE = Path(__file__).resolve().parent
 UNDERHOOD = HERE.parent / "course" / "underhood"
 START_SECONDS = 120.0
 MEMORY_CHECK_SECONDS = 0.05
+CROWD_CHECK_SECONDS = 0.2
 MAX_DEATHS = 10  # of the server under one job, each of which starts it again
 MAX_DEPTH = 40  # of a reply; plain values go 8 deep, each in at most two objects of JSON
 MAX_STRUCTURE = 1_000_000  # commas and brackets of a reply: what decides the memory that parsing takes
@@ -612,7 +613,7 @@ class _Child:
         self._kept, self._printed, self._printed_now = bytearray(), 0, 0
         self._pid, self._handle = 0, -1
         self._cgroup: Cgroup | None = None
-        self._at_start, self.peak, self._next_check = 0, 0, 0.0
+        self._at_start, self.peak, self._next_check, self._next_look = 0, 0, 0.0, 0.0
         self.cpu = 0.0
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
@@ -701,6 +702,7 @@ class _Child:
                 if descriptor != self._output and event & (select.POLLIN | select.POLLHUP | select.POLLERR):
                     self._receive()
             self._watch_memory()
+            self._watch_crowd()
             if len(self._received) > self._limits.reply_bytes:
                 self._end("output")
             end = self._received.find(b"\n", searched)
@@ -827,6 +829,12 @@ class _Child:
         self.peak = max(self.peak, used)
         if used > self._limits.memory_bytes:
             self._end("memory")
+
+    def _watch_crowd(self) -> None:
+        now = time.monotonic()
+        if self._walls and now >= self._next_look:
+            self._next_look = now + CROWD_CHECK_SECONDS
+            sandbox.stand_back(self._pid)
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

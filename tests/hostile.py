@@ -694,6 +694,16 @@ def processes() -> Iterator[HandIn]:
             while True: pass
     """
     yield HandIn("p-switches-the-alarm-off", one(notebook(row_norms=endless)), without("row_norms"), flags="timeout")
+    crowd = """
+        import os, time
+        for _ in range(50):
+            if os.fork() == 0:
+                os.setsid()
+                end = time.time() + 1
+                while time.time() < end: pass
+                os._exit(0)
+    """
+    yield HandIn("p-crowd", one(notebook(last=crowd)))
     yield HandIn("p-crash", one(notebook(first="import ctypes\nctypes.string_at(0)")), flags="killed")
     yield HandIn("p-execs", one(notebook(first="import os\nos.execv('/bin/true', ['true'])")), flags="killed")
     yield HandIn("p-forks-twins", one(notebook(first="import os\nos.fork()")))

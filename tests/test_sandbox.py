@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shlex
 import shutil
@@ -177,6 +178,24 @@ def test_memory_in_use_counts_what_no_process_seems_to_hold(what, how):
     finally:
         process.kill()
         process.wait()
+
+
+def test_only_the_first_thread_of_a_submission_competes_with_its_neighbors():
+    cell = (
+        "import os, threading, time\nids = []\n"
+        "def work():\n    ids.append(threading.get_native_id())\n    time.sleep(2)\n"
+        "threading.Thread(target=work).start()\nchild = os.fork()\n"
+        "if child == 0:\n    os.setsid(); time.sleep(2); os._exit(0)\n"
+        "time.sleep(1)\nfor who in (0, *ids, child): print(os.getpriority(os.PRIO_PROCESS, who))\n"
+        "for who in ('self', child): print(open(f'/proc/{who}/autogroup').read().split()[-1])\n"
+        "os.setpriority(os.PRIO_PROCESS, child, 0)"
+    )
+    with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server:
+        done = server.run(Job(cells=[("a", cell)])).cells[0]
+    numbers = re.findall(r"^\d+$", done.output, re.M)
+    assert numbers[:3] == ["0", "19", "19"], done
+    if done.error != "FileNotFoundError":  # this kernel groups them by session
+        assert numbers[3:] == ["0", "19"] and done.error == "PermissionError", done
 
 
 def test_submissions_at_the_same_time_do_not_see_each_other():
