@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -1284,6 +1285,35 @@ class Recursing(Engine):
             one.follow()
 
 
+class Queueing(Engine):
+    def backward(self):
+        self.grad, queue = 1.0, [self]
+        for node in itertools.islice(queue, 20_000):  # enough for every case that shows it; it would never end on some
+            for one, slope in node.inputs:
+                one.grad += slope * node.grad
+                queue.append(one)
+
+
+class KeepingTheLastUse(Engine):
+    def backward(self):
+        flow = {self: 1.0}
+        for node in self.order():
+            node.grad += flow[node]
+            for one, slope in node.inputs:
+                flow[one] = slope * flow[node]
+
+
+class InOrderOfDiscovery(Engine):
+    def order(self):
+        found, queue = {self}, [self]
+        for node in queue:
+            for one, _ in node.inputs:
+                if one not in found:
+                    found.add(one)
+                    queue.append(one)
+        return queue
+
+
 class Reusing(Engine):
     def backward(self):
         self.grad = 1.0
@@ -1419,6 +1449,21 @@ SCALAR = Exercise(
             "passing a gradient on before all its contributions are in",
             Recursing,
             hint="b = a + a; b * b reaches b along two edges. When may b tell a its gradient?",
+        ),
+        Mistake(
+            "passing a gradient on once for every arrival",
+            Queueing,
+            hint="b = a + a; b * b puts b into the queue twice, and each time it tells a all it has. How often may it?",
+        ),
+        Mistake(
+            "keeping only the flow from the last use",
+            KeepingTheLastUse,
+            hint="Two edges lead to b, and each brings a share. What happens to the first share when the second comes?",
+        ),
+        Mistake(
+            "visiting the numbers in the order in which they are found",
+            InOrderOfDiscovery,
+            hint="In a / a + a, the sum finds a at once, and the quotient has not spoken yet. Who has to come before a?",
         ),
         Mistake(
             "starting the second backward from the gradients of the first",
