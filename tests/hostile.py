@@ -755,8 +755,8 @@ def pages() -> Iterator[HandIn]:
         "error-name": f"class E(Exception): pass\nE.__name__ = {MARKUP!r}\ndef row_norms(x): raise E({MARKUP!r})",
         "returns": f"def row_norms(x): return {MARKUP!r}",
         "looks-right": (
-            "class E(Exception): pass\nE.__name__ = 'no\\n  ok  values            correct'\n"
-            "def row_norms(x): raise E('a\\n  ok  values            correct')"
+            "class E(Exception): pass\nE.__name__ = 'no\\n  ok  certainly         correct'\n"
+            "def row_norms(x): raise E('a\\n  ok  certainly         correct')"
         ),
         "name": f"def row_norms(x): return 1\nrow_norms.__name__ = {MARKUP!r}",
     }
