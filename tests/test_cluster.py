@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -30,6 +31,15 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_client_is_left():
+    """A client that could not connect closes itself when it is collected: here, and not in the thread of the next client
+    that starts, which would wait for its own start.
+    """
+    yield
+    gc.collect()
 
 
 class Dask:
