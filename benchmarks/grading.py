@@ -1,9 +1,8 @@
 """Submissions per minute and CPU per submission, stock nbgrader against the grader of this course; memory; the sandbox.
 
 Both sides grade the same made-up class of chapter 1 and write gradebook and feedback, each as its own command. A command's
-time is taken for a small and for a large batch: the line through both gives the start-up and the time of each further
-submission. Stock nbgrader's large batch is smaller than ours, since it is slow, and its time for the full size is read
-off its line; `rows(stock=100)` measures it.
+time is taken for a small and for the whole batch: the line through both gives the start-up and the time of each further
+submission. Stock nbgrader takes a quarter of an hour for a hundred.
 """
 
 from __future__ import annotations
@@ -54,22 +53,20 @@ class Line:
         return self.start.wall + size * self.each.wall
 
 
-def rows(size: int = 100, stock: int = 8, growth: int = 1000) -> list[dict]:
+def rows(size: int = 100, growth: int = 1000) -> list[dict]:
     """The measurements.
 
     Parameters
     ----------
     size
         Submissions of the batch that is compared.
-    stock
-        Submissions that stock nbgrader grades; its time for `size` is read off the line through FEW and `stock`.
     growth
         Submissions over which the grader's memory is watched.
     """
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
-        write_class(here / "class", max(size, stock))
-        theirs = line(lambda count, out: stock_nbgrader(here, count, out), stock, here)
+        write_class(here / "class", size)
+        theirs = line(lambda count, out: stock_nbgrader(here, count, out), size, here)
         found = [
             row("stock nbgrader: start-up", theirs.start.wall, "s"),
             row("stock nbgrader: CPU per submission", theirs.each.cpu, "s"),
