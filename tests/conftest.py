@@ -68,3 +68,13 @@ def run(copy: Path) -> Callable[..., subprocess.CompletedProcess]:
         return subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=timeout)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Path:
+    """A repository with the toy chapter."""
+    import toy
+
+    folder = tmp_path_factory.mktemp("toy")
+    toy.make(folder)
+    return folder

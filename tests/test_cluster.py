@@ -84,13 +84,6 @@ def dask(tmp_path) -> Iterator[Dask]:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    toy.make(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def right(repository) -> dict[str, float]:
     scores = toy.hand_in(repository, repository / "class", COUNT)
     for path in (repository / "class").rglob("*.ipynb"):  # slower, so that there is time to kill something

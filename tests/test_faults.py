@@ -27,13 +27,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    toy.make(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def submitted(repository) -> tuple[Path, dict[str, float]]:
     """A folder of hand-ins, and their right scores."""
     return repository / "class", toy.hand_in(repository, repository / "class", 30)

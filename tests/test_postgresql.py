@@ -101,13 +101,6 @@ def database(server) -> str:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("toy")
-    toy.make(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def right(repository) -> dict[str, float]:
     return toy.hand_in(repository, repository / "class", COUNT)
 
