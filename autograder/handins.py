@@ -31,7 +31,7 @@ from pathlib import Path
 from .chapters import chapters
 
 MAX_BYTES = 32 * 1024**2  # of one notebook
-MAX_UNPACKED = 256 * 1024**2  # bytes out of one student's zips
+MAX_UNPACKED = 256 * 1024**2  # bytes out of one student's zips, damaged members included
 MAX_DIRECTORY = 16 * 1024**2  # bytes that one student's zip takes to list what is in it
 MAX_MEMBERS = 50_000  # of a zip or a folder with everybody's work
 MAX_FILES = 500  # of one student, looked at
@@ -287,12 +287,12 @@ class _Unpacker:
             return Entry(parts, None, f"{name} was not unpacked: the zips hold more than {MAX_UNPACKED // 1024**2} MB")
         if member.file_size > MAX_BYTES:
             return too_large
+        self.left[owner] -= max(member.file_size, member.compress_size)  # also where it turns out to be damaged
         try:
             with archive.open(member) as stream:
                 data = stream.read(MAX_BYTES + 1)
         except Exception as error:  # zlib.error, BadZipFile, EOFError, struct.error, …: the member's fault
             return Entry(parts, None, f"{name} cannot be unpacked ({type(error).__name__})")
-        self.left[owner] -= len(data)
         if len(data) > MAX_BYTES:
             return too_large
         self.count += 1

@@ -33,7 +33,6 @@ import ctypes
 import errno
 import itertools
 import os
-import re
 import resource
 import shutil
 import signal
@@ -66,6 +65,7 @@ DENIED = """
     syslog settimeofday clock_settime clock_adjtime adjtimex iopl ioperm modify_ldt personality vhangup
     sethostname setdomainname lookup_dcookie nfsservctl uselib ustat sysfs _sysctl move_pages migrate_pages mbind
 """.split()
+SHARED_ANONYMOUS = 0x21  # MAP_SHARED | MAP_ANONYMOUS, <sys/mman.h>
 FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the ones that a network namespace confines
 
 
@@ -177,6 +177,7 @@ def bubblewrap(
             arguments += ["--dir", str(parent)]
         arguments += ["--ro-bind", str(source), str(place)]
     arguments += ["--dev", "/dev"]
+    arguments += ["--dev-bind", "/dev/null", "/dev/zero"]  # mapped, it is the memory that `Filter` refuses
     for folder in (HOME, "/tmp"):  # the server's own; each submission gets fresh ones on top
         arguments += ["--perms", "1777", "--tmpfs", folder]
     # Wall: no privileges. Root keeps three capabilities until `settle`, an ordinary user has none from the start.
@@ -297,6 +298,8 @@ class Filter:
             if family not in FAMILIES:
                 self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._EQ, family, 0))
         self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._GT, max(FAMILIES), 0))
+        # Memory that lives on when all but one of its pages is unmapped: no count of a process shows it.
+        self._deny("mmap", errno.EPERM, _Comparison(3, self._MASKED_EQ, SHARED_ANONYMOUS, SHARED_ANONYMOUS))
 
     def _deny(self, name: str, number: int, *comparisons: _Comparison) -> None:
         call = self._library.seccomp_syscall_resolve_name(name.encode())
@@ -413,7 +416,7 @@ def close_all_but(keep: Sequence[int]) -> None:
 
 
 def _limit(limits: Limits) -> None:
-    data = int(_status(os.getpid()).get("VmData", "0").split()[0]) * 1024 + limits.memory_bytes
+    data = _status(os.getpid()).get(b"VmData", 0) + limits.memory_bytes
     for which, value in (
         (resource.RLIMIT_CPU, int(limits.job_seconds * 4) + 60),  # several threads may run; the wall clock is watched
         (resource.RLIMIT_DATA, data),
@@ -466,9 +469,14 @@ def die_with_parent() -> None:
 # --- in the grader's process: memory ------------------------------------------------------------------------------------
 
 
-def _status(pid: int) -> dict[str, str]:
-    with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-        return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
+_COUNTED = (b"RssAnon", b"VmSwap", b"HugetlbPages", b"VmPTE")
+
+
+def _status(pid: int) -> dict[bytes, int]:
+    """What a process holds, by kind, in bytes. Its name is its own choice: no text, but never the end of a line."""
+    lines = Path("/proc", str(pid), "status").read_bytes().split(b"\n")
+    sizes = {kind: size for kind, _, size in (line.partition(b":") for line in lines)}
+    return {kind: int(sizes[kind].split()[0]) * 1024 for kind in (*_COUNTED, b"VmData") if kind in sizes}
 
 
 class Cgroup:
@@ -563,7 +571,7 @@ def _sweep(parent: Path) -> None:
 def cpu_seconds(pid: int) -> float:
     """CPU time of a process and of its children that it has waited for; 0 where it is gone."""
     try:
-        fields = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+        fields = Path("/proc", str(pid), "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return 0.0
     return sum(int(ticks) for ticks in fields[11:15]) / os.sysconf("SC_CLK_TCK")  # utime, stime, cutime, cstime
@@ -595,10 +603,6 @@ def stand_back(pid: int) -> None:
                 group.write_text("19")
 
 
-_COUNTED = ("RssAnon", "RssShmem", "VmPTE")
-_SHARED = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+) +/dev/zero \(deleted\)$", re.M)
-
-
 def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:
     """Private memory of a process and its descendants in bytes, page tables included, for where there is no cgroup.
 
@@ -612,24 +616,18 @@ def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:
         Only a sum above it is worth the slower count, in which pages that forks share are counted once.
     """
     pids = descendants(pid)
-    anonymous = shared = tables = 0
-    ranges: set[tuple[bytes, ...]] = set()
+    total = tables = 0
     for one in pids:
         with contextlib.suppress(OSError):
-            status = {key: int(value.split()[0]) * 1024 for key, value in _status(one).items() if key in _COUNTED}
-            anonymous += status.get("RssAnon", 0)
-            shared += status.get("RssShmem", 0)
-            tables += status.get("VmPTE", 0)
-            # Shared pages that a process put out of its sight (MADV_DONTNEED) are still there: their whole range counts.
-            ranges.update(_SHARED.findall(Path("/proc", str(one), "maps").read_bytes()))
-    mapped = sum(int(end, 16) - int(start, 16) for start, end, *_ in ranges)
-    quick = anonymous + max(shared, mapped) + tables - at_start
-    if quick <= limit or len(pids) == 1:
-        return max(quick, 0)
-    anonymous = shared = 0
+            status = _status(one)
+            total += sum(status.get(kind, 0) for kind in _COUNTED)
+            tables += status.get(b"VmPTE", 0)
+    if total - at_start <= limit or len(pids) == 1:
+        return max(total - at_start, 0)
+    total = tables
     for one in pids:
         with contextlib.suppress(OSError):
-            for line in Path("/proc", str(one), "smaps_rollup").read_text().splitlines():
-                anonymous += int(line.split()[1]) * 1024 if line.startswith("Pss_Anon:") else 0
-                shared += int(line.split()[1]) * 1024 if line.startswith("Pss_Shmem:") else 0
-    return anonymous + max(shared, mapped) + tables
+            for line in Path("/proc", str(one), "smaps_rollup").read_bytes().splitlines():
+                if line.startswith((b"Pss_Anon:", b"SwapPss:", b"Private_Hugetlb:")):
+                    total += int(line.split()[1]) * 1024
+    return total
