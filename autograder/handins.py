@@ -144,8 +144,11 @@ def safe_id(name: str) -> str:
 
 
 def printable(name: str, limit: int = 60) -> str:
-    """A file's name for a sentence: in quotation marks, on one line, without control characters and lone surrogates."""
-    text = "".join(c if c.isprintable() else "_" for c in name.encode("utf-8", "replace").decode())
+    """A file's name for a sentence: in quotation marks, on one line, without control characters and lone surrogates.
+
+    Nor with a semicolon, which ends a cell for spreadsheets of many countries: what follows may be a formula.
+    """
+    text = "".join(c if c.isprintable() and c != ";" else "_" for c in name.encode("utf-8", "replace").decode())
     return f'"{text}"' if len(text) <= limit else f'"{text[: limit - 1]}…"'
 
 
@@ -316,19 +319,31 @@ def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str])
     known = set(chapters())
     while True:
         tops = {entry.parts[0] for entry in entries}
-        if len(tops) != 1 or any(len(entry.parts) == 1 for entry in entries):
+        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 for entry in entries):
             break
-        # Deeper folders stand for students where there are several, or where one holds the chapter.
-        folders = {entry.parts[1] for entry in entries if len(entry.parts) > 2}
-        files = [entry.parts[1] for entry in entries if len(entry.parts) == 2 and _is_notebook(entry.parts[1])]
-        named = [name for name in files if name.lower().startswith(tuple(stem.lower() for stem in stems))]
-        holds = any(len(e.parts) > 3 and e.parts[2] == chapter for e in entries)
-        many = len({_student_of_file(name, chapter, stems)[0] for name in files}) > 1 and not named
-        several = many or holds or (len(folders) > 1 and not files)
-        if not several or known & (tops | folders):
+        if not _stands_around_students(entries, known, chapter, stems):
             break
         entries = [Entry(e.parts[1:], e.path, e.refused) for e in entries if e.parts[1:] != ("",)]
     return [Entry((top, *e.parts), e.path, e.refused) if e.parts[0] in known else e for e in entries]
+
+
+def _stands_around_students(entries: list[Entry], known: set[str], chapter: str, stems: Sequence[str]) -> bool:
+    """Whether the one folder that all entries lie in holds several students' work, or is one student's.
+
+    What most names in it say decides: no single one can merge the others into one student.
+    """
+    folders = {entry.parts[1] for entry in entries if len(entry.parts) > 2}
+    others = {entry.parts[1] for entry in entries if len(entry.parts) > 2 and _is_notebook(entry.parts[-1])} - known
+    if folders & known and len(folders & known) >= len(others):
+        return False  # chapters of one student
+    files = [entry.parts[1] for entry in entries if len(entry.parts) == 2 and _is_notebook(entry.parts[1])]
+    titles = "|".join(re.escape(title) for title in (chapter, *stems))
+    plain = re.compile(rf"(?:{titles})(?:[ ._-]*(?:copy|final|new|old|v)?[ ._-]*[(]?[0-9]*[)]?)?[.]ipynb", re.I)
+    named = [name for name in files if plain.fullmatch(name)]  # basics.ipynb, basics-Copy1.ipynb
+    students = {_student_of_file(name, chapter, stems)[:2] for name in files if name not in named}
+    many = len(students) > 1 if not named else sum(sure for _, sure in students) > len(named)
+    holds = any(len(e.parts) > 3 and e.parts[2] == chapter for e in entries)
+    return many or holds or (len(folders) > 1 and not files) or (len(others) > 1 and not named)
 
 
 def _is_notebook(name: str) -> bool:

@@ -274,7 +274,8 @@ class Filter:
         libseccomp is missing or refuses a rule.
     """
 
-    _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+    _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+    _BAD_ARCHITECTURE = 2  # SCMP_FLTATR_ACT_BADARCH
     _EQ, _GT, _MASKED_EQ = 4, 6, 7
 
     def __init__(self) -> None:
@@ -284,8 +285,9 @@ class Filter:
             why = f"libseccomp.so.2 is not installed; on Debian and Ubuntu: apt install libseccomp2 ({error})"
             raise SandboxError("system call filter", why) from None
         self._library.seccomp_init.restype = ctypes.c_void_p
-        # Another architecture's calls (i386, x32) kill the process: libseccomp's default.
         self._context = ctypes.c_void_p(self._library.seccomp_init(ctypes.c_uint32(self._ALLOW)))
+        # Another architecture's calls (i386, x32) end the process: by default they end one thread of it.
+        self._library.seccomp_attr_set(self._context, self._BAD_ARCHITECTURE, ctypes.c_uint32(self._KILL_PROCESS))
         for name in DENIED:
             self._deny(name, errno.EPERM)
         # New namespaces would give a process capabilities of its own again. clone3 hides its flags from filters; the C
@@ -361,6 +363,8 @@ def enter(limits: Limits, filter_: Filter, keep: Sequence[int]) -> None:
     size = f"size={limits.disk_bytes},nr_inodes=20000,mode=1777"
     for place in PRIVATE:
         _mount("tmpfs", place, MS_NOSUID | MS_NODEV, size)
+    # Wall: terminals of its own: bubblewrap's are one set for all, and of one owner.
+    _mount("devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,max=64")
     # Wall: /proc shows the processes of this pid namespace and no others.
     _mount("proc", "/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, "")
     os.chdir(HOME)
@@ -423,7 +427,10 @@ def _limit(limits: Limits) -> None:
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_NPROC, limits.processes),
-        (resource.RLIMIT_CORE, 0),
+        (
+            resource.RLIMIT_CORE,
+            1,
+        ),  # 0 would let the kernel hand a core to a program of the machine, 1 does not: core(5)
         (resource.RLIMIT_MEMLOCK, 1 << 20),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
@@ -474,9 +481,18 @@ _COUNTED = (b"RssAnon", b"VmSwap", b"HugetlbPages", b"VmPTE")
 
 def _status(pid: int) -> dict[bytes, int]:
     """What a process holds, by kind, in bytes. Its name is its own choice: no text, but never the end of a line."""
-    lines = Path("/proc", str(pid), "status").read_bytes().split(b"\n")
-    sizes = {kind: size for kind, _, size in (line.partition(b":") for line in lines)}
+    sizes = {kind: size for kind, _, size in (line.partition(b":") for line in _lines(pid, "status", b"\nRssAnon:"))}
     return {kind: int(sizes[kind].split()[0]) * 1024 for kind in (*_COUNTED, b"VmData") if kind in sizes}
+
+
+def _lines(pid: int, name: str, telling: bytes) -> list[bytes]:
+    """A file of /proc, from the first thread that has one: the kernel says nothing of one that ended, be it the first."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):
+            text = Path("/proc", str(pid), "task", task, name).read_bytes()
+            if telling in text:
+                return text.split(b"\n")
+    return []
 
 
 class Cgroup:
@@ -627,7 +643,7 @@ def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:
     total = tables
     for one in pids:
         with contextlib.suppress(OSError):
-            for line in Path("/proc", str(one), "smaps_rollup").read_bytes().splitlines():
+            for line in _lines(one, "smaps_rollup", b"\nPss_Anon:"):
                 if line.startswith((b"Pss_Anon:", b"SwapPss:", b"Private_Hugetlb:")):
                     total += int(line.split()[1]) * 1024
     return total

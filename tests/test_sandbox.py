@@ -154,6 +154,27 @@ def test_memory_in_use_counts_descendants():
         process.wait()
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_memory_in_use_counts_a_process_whose_first_thread_has_ended(processes):
+    code = (
+        "import ctypes, os, threading, time\ndef rest():\n    block = bytearray(b'x' * (60 << 20)); time.sleep(20)\n"
+        f"for _ in range({processes - 1}): os.fork()\nthreading.Thread(target=rest).start()\n"
+        "ctypes.CDLL(None).syscall(60 if os.uname().machine == 'x86_64' else 93, 0)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        deadline = time.monotonic() + 10
+        wanted = processes * 60 << 20
+        while sandbox.memory_in_use(process.pid) < wanted and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert sandbox.memory_in_use(process.pid) > wanted
+        assert sandbox._status(process.pid)[b"RssAnon"] > 60 << 20
+    finally:
+        for pid in reversed(sandbox.descendants(process.pid)):
+            os.kill(pid, 9)
+        process.wait()
+
+
 def test_memory_in_use_counts_page_tables():
     code = (
         "import ctypes, time\nlibc = ctypes.CDLL(None)\nlibc.mmap.restype = ctypes.c_void_p\n"
@@ -212,13 +233,14 @@ def test_submissions_at_the_same_time_do_not_see_each_other():
     from concurrent.futures import ThreadPoolExecutor
 
     cell = (
-        "import os, socket, time\ns = socket.socket(socket.AF_UNIX); s.bind('\\0underhood'); s.listen()\n"
+        "import os, socket, time\ns = socket.socket(socket.AF_UNIX); s.bind('\\0underhood'); s.listen()\nos.openpty()\n"
         "open('/tmp/mark', 'x').close(); open('/dev/shm/mark', 'x').close(); time.sleep(0.3)\n"
-        "print(os.listdir('/tmp'), os.listdir('/dev/shm'), [n for n in os.listdir('/proc') if n.isdigit()])"
+        "print(os.listdir('/tmp'), os.listdir('/dev/shm'), sorted(os.listdir('/dev/pts')), "
+        "[n for n in os.listdir('/proc') if n.isdigit()])"
     )
     with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server, ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda _: server.run(Job(cells=[("a", cell)])), range(6)))
-    assert {result.cells[0].output for result in results} == {"['mark'] ['mark'] ['1']\n"}
+    assert {result.cells[0].output for result in results} == {"['mark'] ['mark'] ['0', 'ptmx'] ['1']\n"}
 
 
 def test_an_environment_below_a_private_folder_is_shown_elsewhere():
