@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import secrets
 import select
@@ -694,11 +695,7 @@ class _Child:
                 if descriptor == self._output:
                     self._read_output()
                 elif event & select.POLLOUT and sending:
-                    with contextlib.suppress(BlockingIOError):
-                        try:
-                            sending = sending[self._channel.send(sending) :]
-                        except OSError:
-                            self._end("killed")
+                    sending = self._send(sending)
                 if descriptor != self._output and event & (select.POLLIN | select.POLLHUP | select.POLLERR):
                     self._receive()
             self._watch_memory()
@@ -736,7 +733,8 @@ class _Child:
         deadline = time.monotonic() + seconds
         try:
             while True:
-                for descriptor, _ in self._poll.poll(MEMORY_CHECK_SECONDS * 1000 if self._cgroup is None else 1000):
+                wait = MEMORY_CHECK_SECONDS if self._cgroup is None else 1.0
+                for descriptor, _ in self._poll.poll(0 if b"\n" in self._received else wait * 1000):
                     if descriptor == self._output:
                         self._read_output()
                     else:
@@ -746,29 +744,35 @@ class _Child:
                     self._end("timeout")
                 if len(self._received) > self._limits.reply_bytes:
                     self._end("output")
-                while b"\n" in self._received:
-                    end = self._received.index(b"\n")
+                end = self._received.find(b"\n")
+                if end >= 0:
                     question = _parse(bytes(self._received[:end]))
                     del self._received[: end + 1]
                     if question is None:
                         self._end("garbage")
-                    self.tell(answer(question))
+                    self.tell(answer(question), deadline)
         except _End as end:
             return end.reason
 
-    def tell(self, message: dict) -> None:
-        """Send a line that nobody answers; a kernel that does not read it within ten seconds is over."""
-        sending, deadline = memoryview(json.dumps(message).encode() + b"\n"), time.monotonic() + 10
+    def tell(self, message: dict, until: float = math.inf) -> None:
+        """Send a line that nobody answers; a kernel that has not read it after ten seconds, or at `until`, is over."""
+        sending = memoryview(json.dumps(message).encode() + b"\n")
+        until = min(until, time.monotonic() + 10)
         while sending:
-            if time.monotonic() > deadline:
+            if time.monotonic() > until:
                 self._end("timeout")
             select.select([], [self._channel], [], MEMORY_CHECK_SECONDS)
             self._watch_memory()
-            with contextlib.suppress(BlockingIOError):
-                try:
-                    sending = sending[self._channel.send(sending) :]
-                except OSError:
-                    self._end("killed")
+            sending = self._send(sending)
+
+    def _send(self, line: memoryview) -> memoryview:
+        """Send what the channel takes now; what is left."""
+        try:
+            return line[self._channel.send(line) :]
+        except BlockingIOError:
+            return line
+        except OSError:
+            self._end("killed")
 
     def interrupt(self) -> None:
         """As Ctrl-C does."""

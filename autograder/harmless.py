@@ -37,6 +37,11 @@ STYLES = CSSSanitizer(
     """.split(),
     allowed_svg_properties=(),
 )
+# What is shown of one output. The converters behind nbgrader's pages take time with the square of these.
+MAX_TEXT = 200_000  # characters
+MAX_TAGS = 2_000  # of HTML
+MAX_COLORS = 2_000  # terminal codes, and numbers in them
+IN_ALL = 10  # outputs as large as that, in a notebook
 FACTS = ("grade", "locked", "points", "schema_version", "solution", "task")  # of nbgrader's cell metadata
 
 
@@ -66,11 +71,12 @@ def harmless(notebook: NotebookNode, release: NotebookNode | None) -> NotebookNo
     ours = {(cell.cell_type, cell.source) for cell in cells}
     known = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader for cell in cells if "nbgrader" in cell.metadata}
     shown = v4.new_notebook(metadata=release.metadata if release else {})
+    room = _Room()
     for cell in notebook.cells:
         metadata = _metadata(cell.metadata.get("nbgrader"), known if release else None)
         source = cell.source
         if cell.cell_type == "code":
-            made = v4.new_code_cell(source, metadata=metadata, outputs=list(_outputs(cell.outputs)))
+            made = v4.new_code_cell(source, metadata=metadata, outputs=list(_outputs(cell.outputs, room)))
             made.execution_count = cell.execution_count if type(cell.execution_count) is int else None
         else:
             if (cell.cell_type, source) not in ours and not _is_as_written(source):
@@ -96,22 +102,50 @@ def _is_as_written(text: str) -> bool:
     return as_written("\n".join(text.split("\n")[1:-1])) == text
 
 
-def _outputs(given: Iterable[Any]) -> Iterable[NotebookNode]:
+class _Room:
+    """What the outputs of a notebook may take yet."""
+
+    def __init__(self) -> None:
+        self.text, self.tags, self.colors = (IN_ALL * most for most in (MAX_TEXT, MAX_TAGS, MAX_COLORS))
+
+    def html(self, html: str) -> str | None:
+        """Cleaned, or None where it is too much."""
+        tags = html.count("<")
+        if tags > min(MAX_TAGS, self.tags) or len(html) > min(MAX_TEXT, self.text):
+            return None
+        self.tags, self.text = self.tags - tags, self.text - len(html)
+        return cleaned(html)
+
+    def plain(self, text: str) -> str:
+        """As much of it as there is room for; without its colors where they are too many."""
+        room = min(MAX_TEXT, self.text)
+        text = text if len(text) <= room else text[:room] + "… (there is more in the notebook)"
+        colors = sum(1 + code.count(";") for code in re.findall("\x1b[^@-~]*.[^@-~]*", text))
+        if colors > min(MAX_COLORS, self.colors):
+            text, colors = text.replace("\x1b", ""), 0
+        self.text, self.colors = self.text - min(len(text), room), self.colors - colors
+        return text
+
+
+def _outputs(given: Iterable[Any], room: _Room) -> Iterable[NotebookNode]:
     for output in given:
         kind = output.output_type
         if kind == "stream":
-            yield v4.new_output("stream", name="stderr" if output.name == "stderr" else "stdout", text=str(output.text))
+            name = "stderr" if output.name == "stderr" else "stdout"
+            yield v4.new_output("stream", name=name, text=room.plain(str(output.text)))
         elif kind == "error":
-            lines = [str(line) for line in output.traceback]
-            yield v4.new_output("error", ename=str(output.ename), evalue=str(output.evalue), traceback=lines)
+            lines = room.plain("\n".join(str(line) for line in output.traceback)).split("\n")
+            ename, evalue = (room.plain(str(text)) for text in (output.ename, output.evalue))
+            yield v4.new_output("error", ename=ename, evalue=evalue, traceback=lines)
         elif kind in ("display_data", "execute_result"):
             theirs = {kind: str(value) for kind, value in output.data.items()}
-            data = {"text/plain": theirs["text/plain"]} if "text/plain" in theirs else {}
+            data = {"text/plain": room.plain(theirs["text/plain"])} if "text/plain" in theirs else {}
             for kind in ("image/png", "image/jpeg"):
                 if re.fullmatch(r"[\w+/=\s]+", theirs.get(kind, ""), re.ASCII):  # base64
                     data[kind] = theirs[kind]
             if "text/html" in theirs:
-                data["text/html"] = cleaned(theirs["text/html"])
+                html = room.html(theirs["text/html"])
+                data |= {"text/html": html} if html is not None else {"text/plain": room.plain(theirs["text/html"])}
             if data:
                 yield v4.new_output("display_data", data=data)
 

@@ -39,6 +39,10 @@ NAME = "underhood-sandbox"
 # A kernel lives as long as somebody works in it, or as nbgrader grades: an hour at most. The other limits are the grader's.
 LIMITS = Limits(job_seconds=3600.0)
 CHANNELS = ("shell", "iopub", "stdin", "control", "hb")  # as in `kernel`
+PASSED = (
+    "NBGRADER_EXECUTION",
+    "NBGRADER_VALIDATING",
+)  # of the environment; a deployment's own names may hold a password
 IDLE_SECONDS = 300.0  # how long the warm server waits for a next kernel
 SEED = 0  # of the hidden cases, as for nbgrader's own kernel
 
@@ -227,7 +231,7 @@ class SandboxProvisioner(KernelProvisionerBase):
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
         """Fork a kernel from the warm server, which is started where there is none."""
-        passed = {name: value for name, value in kwargs["env"].items() if name.startswith("NBGRADER_")}
+        passed = {name: kwargs["env"][name] for name in PASSED if name in kwargs["env"]}
         try:
             await asyncio.get_running_loop().run_in_executor(None, self._launch, passed)
         except BaseException:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,6 +13,7 @@ from browser import browser
 from hostile_page import HOST, HTML, MARK, attack
 from nbconvert.exporters import HTMLExporter
 from nbconvert.preprocessors import Preprocessor
+from nbformat import NotebookNode, v4
 from nbgrader.server_extensions.formgrader.handlers import template_path
 
 from autograder import exercises, feedback
@@ -47,6 +49,36 @@ def test_the_learners_markdown_is_shown_letter_for_letter_once(release):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell(text), nbformat.v4.new_raw_cell(text)])
     shown = harmless(harmless(notebook, release), release)
     assert [(cell.cell_type, cell.source) for cell in shown.cells] == [("markdown", as_written(text))] * 2
+
+
+def nested(depth: int) -> NotebookNode:
+    return v4.new_output("display_data", data={"text/html": "<i><div>" * depth, "text/plain": "a table"})
+
+
+def colored(codes: str) -> NotebookNode:
+    return v4.new_output("stream", text=codes + "x")
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [nested(100_000)],
+        [nested(900)] * 200,
+        [colored("\x1b[" + "1;" * 400_000 + "m")],
+        [colored("\x1b[1m" * 200_000)],
+        [colored("\x1b[1m" * 1_900)] * 200,
+        [v4.new_output("error", ename="E", evalue="", traceback=["\x1b[" + "1;" * 400_000 + "m"])],
+        [v4.new_output("stream", text="x" * 150_000)] * 200,
+    ],
+    ids=["deep", "deep again and again", "one long color", "colors", "colors again", "error", "text"],
+)
+def test_outputs_that_take_long_to_convert_are_cut(outputs):
+    """Each of these takes minutes otherwise, in the process that serves everybody."""
+    notebook = v4.new_notebook(cells=[v4.new_code_cell("", outputs=outputs)])
+    start = time.process_time()
+    text, _ = HTMLExporter().from_notebook_node(harmless(notebook, None))
+    assert time.process_time() - start < 10
+    assert len(text) < 4_000_000
 
 
 def test_a_verdict_keeps_its_look():
