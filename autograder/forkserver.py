@@ -79,6 +79,8 @@ class Job:
         believed.
     early
         Cell id → numbers of the requests that are put right after that cell too.
+    early_requests
+        What is asked then, by the same numbers; by default the requests themselves.
     settled
         Whether the early answer to a request is all that is needed; otherwise the request is put again at the end.
     """
@@ -88,6 +90,7 @@ class Job:
     seed: int = 0
     before: Mapping[str, Any] | None = None
     early: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    early_requests: Sequence[Mapping[str, Any]] = ()
     settled: Callable[[int, Answer], bool] = lambda index, answer: False
 
 
@@ -499,8 +502,8 @@ class ForkServer:
                         return False
                 for index in job.early.get(id_, ()):
                     if index not in progress.early:
-                        what = f"request {index + 1}"
-                        progress.early[index], alive = self._put(child, job.requests[index], deadline, what, progress)
+                        what, request = f"request {index + 1}", (job.early_requests or job.requests)[index]
+                        progress.early[index], alive = self._put(child, request, deadline, what, progress)
                         # Asking again what used up its time, or ended the process, would cost the others theirs.
                         if progress.early[index].reason not in ("", "error") or job.settled(
                             index, progress.early[index]

@@ -23,10 +23,11 @@ from .chapters import exercise as find
 
 @functools.lru_cache(maxsize=512)
 def questions(name: str, seed: int) -> tuple[Case, ...]:
-    """All cases that the judge puts for one seed: visible, hidden, the first one again."""
-    exercise = find(name)
-    hidden = tuple(exercise.hidden(np.random.default_rng(seed))) if exercise.hidden else ()
-    return tuple(asked(exercise, exercise.cases + hidden))
+    """All cases that the judge puts for one seed: visible, hidden in an order of the seed's, the first one again."""
+    exercise, rng = find(name), np.random.default_rng(seed)
+    hidden = list(exercise.hidden(rng)) if exercise.hidden else []
+    order = rng.permutation(len(hidden))  # or the place of a case would tell its answer at every seed
+    return tuple(asked(exercise, exercise.cases + tuple(hidden[i] for i in order)))
 
 
 _observing = threading.RLock()  # a probe changes the process's state while it lasts: one at a time

@@ -38,6 +38,7 @@ from underhood.verdict import blank, refused
 from . import gradebook, intake, judge
 from .build import write
 from .chapters import COURSE, ROOT, SOLUTIONS, chapters, exercises, known
+from .chapters import exercise as find
 from .feedback import graded_notebook, page
 from .forkserver import PRELOAD, UNDERHOOD, Answer, ForkServer, Job, Limits, Result
 
@@ -85,7 +86,9 @@ def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple
     """What the sandbox is asked to do: run the code cells and put the judge's cases to every exercise.
 
     Each exercise is asked after where its check cell stands, as the learner saw it, and unless that gave all points once
-    more at the end: a name that was overwritten later, or an answer that was mended later, costs nothing.
+    more at the end: a name that was overwritten later, or an answer that was mended later, costs nothing. Where something
+    is forbidden the hidden cases are others then: cells in between, which it is not forbidden to, may have computed the
+    answers to those that were seen.
 
     Returns
     -------
@@ -108,28 +111,34 @@ def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple
                 checked_after[every[number].name] = len(cells)
     answers = {e.name: {"forbids": list(e.forbids), "checked_after": checked_after[e.name]} for e in every if e.forbids}
     judged: dict[int, Verdict] = {}
+    first = [_derived("early", seed) if exercise.forbids else seed for exercise in every]
 
     def settled(number: int, answer: Answer) -> bool:
-        judged[number] = verdict_on(every[number], answer.value, answer.reason, seed)
+        judged[number] = verdict_on(every[number], answer.value, answer.reason, first[number])
         return judged[number].points == judged[number].max_points
 
     before = {"cells": [source for _, source in cells], "answers": answers} if answers else None
     # The seed of the hidden cases stays here; the learner's code gets one that tells nothing about it.
-    theirs = int.from_bytes(hashlib.sha256(f"learner {seed}".encode()).digest()[:4], "big")
-    return Job(cells, requests(chapter, seed), theirs, before, early, settled), judged
+    theirs = _derived("learner", seed)
+    asked_first = [request(exercise.name, first[number]) for number, exercise in enumerate(every)]
+    return Job(cells, requests(chapter, seed), theirs, before, early, asked_first, settled), judged
 
 
-@functools.lru_cache(maxsize=64)
+def _derived(purpose: str, seed: int) -> int:
+    """Another seed, which tells nothing about this one."""
+    return int.from_bytes(hashlib.sha256(f"{purpose} {seed}".encode()).digest()[:4], "big")
+
+
 def requests(chapter: str, seed: int) -> tuple[dict[str, Any], ...]:
-    """One request an exercise: the cases' inputs, and nothing of their answers."""
-    return tuple(
-        {
-            "exercise": exercise.name,
-            "forbids": list(exercise.forbids),
-            "cases": [_question(case) for case in judge.questions(exercise.name, seed)],
-        }
-        for exercise in exercises(chapter)
-    )
+    """One request an exercise."""
+    return tuple(request(exercise.name, seed) for exercise in exercises(chapter))
+
+
+@functools.lru_cache(maxsize=512)
+def request(name: str, seed: int) -> dict[str, Any]:
+    """What an exercise's answer is asked: the cases' inputs, and nothing of their answers."""
+    forbids = list(find(name).forbids)
+    return {"exercise": name, "forbids": forbids, "cases": [_question(c) for c in judge.questions(name, seed)]}
 
 
 def _question(case: Case) -> dict[str, Any]:

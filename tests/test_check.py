@@ -333,4 +333,4 @@ def test_the_core_of_the_helper_package_stays_small():
         for node in ast.walk(ast.parse((folder / f"{name}.py").read_text())):
             docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             count += isinstance(node, ast.stmt) and not docstring and not isinstance(node, ast.Import | ast.ImportFrom)
-    assert count <= 840, count
+    assert count <= 870, count

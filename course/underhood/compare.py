@@ -77,7 +77,7 @@ def _scalars(got: Any, expected: Any, tolerance: float | None, wrong: Any) -> Di
     number = type(expected) in (int, float, complex)
     if type(got) is not type(expected) and not (number and type(got) in (int, float, complex)):
         return wrong(SHAPE, say("type", expected=describe(expected), got=describe(got)))
-    if type(expected) is int and type(got) is not int:
+    if (type(expected) is int and type(got) is not int) or (type(got) is complex and type(expected) is not complex):
         return wrong(SHAPE, say("type", expected=describe(expected), got=describe(got)))
     if got == expected or (number and got != got and expected != expected):
         return None

@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 MAX_ITEMS = 100_000  # in all containers of one value together
+MAX_KEYS = 500  # of one dict: numbers can be chosen so that looking one up takes as long as there are keys
 MAX_DEPTH = 8
 MAX_TEXT = 20_000
 MAX_ELEMENTS = 20_000_000  # of one array
+SCALARS = frozenset(np.sctypeDict.values())  # these and no subclass, which may have methods of its own
 IN_WORDS = 512  # arrays up to this size are written as lists in JSON, for people to read
 
 
@@ -74,12 +76,14 @@ def _plain(obj: Any, depth: int, budget: list[int]) -> Any:
     if kind in (list, tuple):
         return kind(_plain(item, depth + 1, budget) for item in obj)
     if kind is dict:
+        if len(obj) > MAX_KEYS:
+            return Foreign(f"a dict of {len(obj)} keys")
         if all(type(key) in (str, int, bool, float) for key in obj):
             return {key: _plain(value, depth + 1, budget) for key, value in obj.items()}
         return Foreign("a dict whose keys are no strings or numbers")
     if kind is np.ndarray:
         return _array("array", str(obj.dtype), obj)
-    if kind.__module__ == "numpy" and isinstance(obj, np.generic):
+    if kind in SCALARS:
         return _plain(obj.item(), depth, budget) if kind is not np.longdouble else Foreign("a long double")
     return _tensor(obj)
 
@@ -166,7 +170,7 @@ def from_json(written: Any) -> Any:
             return complex(real, imag)
         case {"tuple": list(items)}:
             return tuple(from_json(item) for item in items)
-        case {"dict": list(items)}:
+        case {"dict": list(items)} if len(items) <= MAX_KEYS:
             return {from_json(key): from_json(item) for key, item in items}
         case {"foreign": str(what)}:
             return Foreign(what[:200])

@@ -176,7 +176,10 @@ ROW_NORMS = Exercise(
     level="easy",
     minutes=8,
     parts=("values", "edge cases", "errors", "inputs untouched"),
-    forbids=("torch.norm", "Tensor.norm", "torch.linalg.*", "F.normalize"),
+    forbids=(
+        *("torch.norm", "Tensor.norm", "torch.linalg.*", "F.normalize", "torch.dist", "Tensor.dist", "torch.cdist"),
+        *("F.pairwise_distance", "torch.pairwise_distance", "nn.PairwiseDistance"),
+    ),
     cases=(
         Case("two rows of two", "values", (tensor([[3.0, 4.0], [-5.0, 12.0]]),), expected=tensor([5.0, 13.0])),
         Case("two rows of three", "values", (tensor([[1.0, 2.0, 2.0], [2.0, 3.0, 6.0]]),), expected=tensor([3.0, 7.0])),

@@ -885,7 +885,7 @@ NUMERIC_GRAD = Exercise(
             hint="A partial derivative moves one element and leaves the others where they are.",
         ),
     ),
-    forbids=("torch.autograd.*", "Tensor.backward"),
+    forbids=("torch.autograd.*", "torch.func.*", "Tensor.backward"),
     tolerance=1e-7,
 )
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import importlib
@@ -69,10 +70,13 @@ def _one(exercise: Exercise, probe: Callable, obj: Any, case: Case, namespace: d
         with clean_slate(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             args, kwargs = build(case.args, namespace), build(dict(case.kwargs), namespace)
             before = plain(args), plain(kwargs)
-            with time_limit(left), traps(exercise.forbids, _globals(obj)):
-                value = probe(obj, *args, **kwargs)
-            with time_limit(max(left, 5.0)):
-                seen = Seen(value=plain(value), changed=_changed(obj, before, (plain(args), plain(kwargs))))
+            with traps(exercise.forbids, _globals(obj)):
+                with time_limit(left), _nobody_looking():
+                    value = probe(obj, *args, **kwargs)
+                with time_limit(max(left, 5.0)):
+                    value = plain(value)
+            with time_limit(5.0):
+                seen = Seen(value=value, changed=_changed(obj, before, (plain(args), plain(kwargs))))
     except ForbiddenCall as error:
         seen = Seen(forbidden=str(error)[:100])
     except BaseException as error:  # noqa: B036 - whatever the learner's code raises is an observation
@@ -80,6 +84,17 @@ def _one(exercise: Exercise, probe: Callable, obj: Any, case: Case, namespace: d
             raise
         seen = Seen(raised=_bases(error), message=_message(error))
     return Seen(seen.value, seen.raised, seen.message, seen.changed, out.getvalue()[:KEPT], seen.forbidden)
+
+
+@contextlib.contextmanager
+def _nobody_looking() -> Iterator[None]:
+    """What the learner's code hangs into the interpreter (`sys.settrace`, `sys.setprofile`) ends with its call."""
+    trace, profile = sys.gettrace(), sys.getprofile()
+    try:
+        yield
+    finally:
+        sys.setprofile(profile)
+        sys.settrace(trace)
 
 
 def build(inputs: Any, namespace: Mapping[str, Any]) -> Any:
@@ -138,8 +153,11 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _bases(error: BaseException) -> tuple[str, ...]:
-    names = (base.__name__ for base in type.mro(type(error)) if base not in (BaseException, object))
-    return tuple(str(name)[:80] for name in names)[:8] or (type_name(error),)
+    """The names of its classes; one that bears a built-in exception's name and is another says so."""
+    bases = [base for base in type.mro(type(error)) if base not in (BaseException, object)]
+    names = (str(base.__name__)[:80] for base in bases)
+    own = (f"another {n}" if getattr(builtins, n, b) is not b else n for n, b in zip(names, bases, strict=True))
+    return tuple(own)[:8] or (type_name(error),)
 
 
 def _message(error: BaseException) -> str:

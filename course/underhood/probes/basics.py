@@ -52,7 +52,11 @@ def pooling(cls: Callable, x: torch.Tensor, _compare: str = "output", **argument
 def nchw(fn: Callable, images: Any, _compare: str = "images") -> Any:
     """Convert the images; with `_compare="view(-1)"` a tensor is laid out as one row, which needs contiguous memory."""
     converted = fn(images)
-    return converted.view(-1) if _compare == "view(-1)" and isinstance(converted, torch.Tensor) else converted
+    return (
+        torch.Tensor.view(converted, -1)
+        if _compare == "view(-1)" and isinstance(converted, torch.Tensor)
+        else converted
+    )
 
 
 def picked(fn: Callable, scores: torch.Tensor, index: torch.Tensor, _compare: str = "values") -> Any:

@@ -25,6 +25,21 @@ def answers(result: Any, *names: str) -> tuple:
     raise TypeError(f"return {len(names)} values, {', '.join(names[:-1])} and {names[-1]}, not {kind}")
 
 
+def whole(value: Any) -> int:
+    """A whole number of any kind as an int; TypeError for anything else."""
+    number = int(value)
+    if not bool(number == value):
+        raise TypeError(f"a whole number is expected, not {value!r}")
+    return number
+
+
+def real(value: Any) -> float:
+    """A number of any kind as a float; TypeError for a text, which Python would read as one."""
+    if isinstance(value, str | bytes | bytearray):
+        raise TypeError(f"a number is expected, not {value!r}")
+    return float(value)
+
+
 def step(fn: Callable, f: Callable, t: float, y: np.ndarray, h: float, k1: np.ndarray | None = None) -> dict[str, Any]:
     """One step; with a first slope given, how often f was called as well."""
     calls = 0
@@ -43,7 +58,7 @@ def step(fn: Callable, f: Callable, t: float, y: np.ndarray, h: float, k1: np.nd
 
 def root(fn: Callable, g: Callable[[float], float], a: float, b: float, side: str = "left") -> dict[str, Any]:
     """The root to twelve digits, and where its last bit lies: that is decided by g, not by one right answer."""
-    found = float(fn(g, a, b, side))
+    found = real(fn(g, a, b, side))
     value, before = g(found), g(a)
     if not min(a, b) <= found <= max(a, b):
         place = "outside the bracket"
@@ -63,7 +78,7 @@ def root(fn: Callable, g: Callable[[float], float], a: float, b: float, side: st
 def crossings(fn: Callable, G: np.ndarray, prev_sign: np.ndarray, directions: np.ndarray) -> tuple[Any, list[int]]:
     """The row and the components, as plain integers whatever kind of array or list holds them."""
     row, indices = answers(fn(G, prev_sign, directions), "the row", "the conditions")
-    return row if row is None else int(row), [int(i) for i in indices]
+    return row if row is None else whole(row), [whole(i) for i in indices]
 
 
 def event(fn: Callable, *args: Any, _compare: str = "state", **run: Any) -> Any:
