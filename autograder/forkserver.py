@@ -616,6 +616,7 @@ class _Child:
         self._tokens: set[str] = set()
         self._kept, self._printed, self._printed_now = bytearray(), 0, 0
         self._pid, self._handle = 0, -1
+        self._closing = threading.Lock()
         self._cgroup: Cgroup | None = None
         self._at_start, self.peak, self._next_check, self._next_look = 0, 0, 0.0, 0.0
         self.cpu = 0.0
@@ -718,13 +719,13 @@ class _Child:
                 self._drain()
                 return reply, late
 
-    def serve(self, answer: Callable[[dict], dict], seconds: float) -> str:
+    def serve(self, answer: Callable[[dict, float], dict], seconds: float) -> str:
         """Watch a Jupyter kernel and answer its questions, JSON lines, until it is over.
 
         Parameters
         ----------
         answer
-            Question → answer; the question is untrusted.
+            Question, and the seconds that it may take, → answer; the question is untrusted.
         seconds
             How long it may live.
 
@@ -733,11 +734,11 @@ class _Child:
         str
             Why it is over: "killed" where it ended by itself or was killed by `stop`, else as in `SENTENCES`.
         """
-        deadline = time.monotonic() + seconds
+        deadline, searched = time.monotonic() + seconds, 0
         try:
             while True:
                 wait = MEMORY_CHECK_SECONDS if self._cgroup is None else 1.0
-                for descriptor, _ in self._poll.poll(0 if b"\n" in self._received else wait * 1000):
+                for descriptor, _ in self._poll.poll(wait * 1000 if searched == len(self._received) else 0):
                     if descriptor == self._output:
                         self._read_output()
                     else:
@@ -747,13 +748,14 @@ class _Child:
                     self._end("timeout")
                 if len(self._received) > self._limits.reply_bytes:
                     self._end("output")
-                end = self._received.find(b"\n")
+                end = self._received.find(b"\n", searched)
+                searched = len(self._received) if end < 0 else 0
                 if end >= 0:
                     question = _parse(bytes(self._received[:end]))
                     del self._received[: end + 1]
                     if question is None:
                         self._end("garbage")
-                    self.tell(answer(question), deadline)
+                    self.tell(answer(question, deadline - time.monotonic()), deadline)
         except _End as end:
             return end.reason
 
@@ -761,10 +763,12 @@ class _Child:
         """Send a line that nobody answers; a kernel that has not read it after ten seconds, or at `until`, is over."""
         sending = memoryview(json.dumps(message).encode() + b"\n")
         until = min(until, time.monotonic() + 10)
+        poll = select.poll()
+        poll.register(self._channel, select.POLLOUT)
         while sending:
             if time.monotonic() > until:
                 self._end("timeout")
-            select.select([], [self._channel], [], MEMORY_CHECK_SECONDS)
+            poll.poll(MEMORY_CHECK_SECONDS * 1000)
             self._watch_memory()
             sending = self._send(sending)
 
@@ -844,7 +848,7 @@ class _Child:
             sandbox.stand_back(self._pid)
 
     def _signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
+        with self._closing, contextlib.suppress(ProcessLookupError):  # once closed, its numbers are others'
             if self._handle >= 0:
                 signal.pidfd_send_signal(self._handle, number)  # never another process that got the same number
             elif self._pid:
@@ -870,8 +874,10 @@ class _Child:
             poll = select.poll()
             poll.register(self._handle, select.POLLIN)
             poll.poll(5000)
-            os.close(self._handle)
-            self._handle = -1
+        with self._closing:
+            if self._handle >= 0:
+                os.close(self._handle)
+            self._handle, self._pid = -1, 0
         self._channel.close()
         os.close(self._output)
         if self._cgroup is not None:

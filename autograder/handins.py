@@ -26,6 +26,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from .chapters import chapters
@@ -36,12 +37,15 @@ MAX_DIRECTORY = 16 * 1024**2  # bytes that one student's zip takes to list what 
 MAX_MEMBERS = 50_000  # of a zip or a folder with everybody's work
 MAX_FILES = 500  # of one student, looked at
 MAX_NOTEBOOKS = 20  # of one student, read
+MAX_READ = 64 * 1024**2  # bytes of all of them together
 MAX_DEPTH = 8  # folders below the top
 MAX_ID = 60  # characters of a student id: at most 240 bytes; a folder's name may have 255
 
 CANVAS = re.compile(r"(?P<student>[^_]+)(_LATE)?_(?P<id>[0-9]+)_[0-9]+_(?P<file>.+)", re.S)
 MOODLE = re.compile(r"_assignsubmission_file_?$")
 ALLOWED = set("._-+@ ,'()~#")  # beside letters, marks and digits
+# Letters and marks without any ink (Unicode's Default_Ignorable_Code_Point): two names with and without look the same.
+INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 FORMULA = "=+-@"  # a spreadsheet takes a cell that begins so for a formula
 
 _scratch: list[tempfile.TemporaryDirectory[str]] = []  # removed when the interpreter ends
@@ -131,14 +135,17 @@ def safe_id(name: str) -> str:
     """The name where it can be a folder's name and a spreadsheet's cell, else one made from it, different for each name."""
     name = unicodedata.normalize("NFC", name)
     text = "".join(c if c in ALLOWED or unicodedata.category(c)[0] in "LMN" else "_" for c in name)
-    text = text.strip()
+    text = INVISIBLE.sub("_", text).strip()
     if text[:1] in (*FORMULA, ".", ""):
         text = "_" + text[1:]
     if len(text) > MAX_ID:
         text = text[: MAX_ID - 9]
     text = text.rstrip(" .")
-    if text == name:
-        return name
+    return name if text == name else _marked(text, name)
+
+
+def _marked(text: str, name: str) -> str:
+    """An id made from the text that no other name gets."""
     mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{text[: MAX_ID - 9]}-{mark}"
 
@@ -293,11 +300,9 @@ class _Unpacker:
         self.left[owner] -= max(member.file_size, member.compress_size)  # also where it turns out to be damaged
         try:
             with archive.open(member) as stream:
-                data = stream.read(MAX_BYTES + 1)
+                data = stream.read(member.file_size + 1)  # no more is unpacked, whatever is in it
         except Exception as error:  # zlib.error, BadZipFile, EOFError, struct.error, …: the member's fault
             return Entry(parts, None, f"{name} cannot be unpacked ({type(error).__name__})")
-        if len(data) > MAX_BYTES:
-            return too_large
         self.count += 1
         if self.folder is None:
             _scratch.append(tempfile.TemporaryDirectory(prefix="underhood-"))
@@ -398,11 +403,19 @@ def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[
             if len(here) < len(theirs) and all(rest[-1:] == ("",) for rest, _ in here):
                 continue  # other chapters only
         student = safe_id(name)
-        while student.casefold() in taken:  # a file system may take the two for one
-            student += "_"
+        if student.casefold() in taken:  # a file system may take the two for one
+            student = _marked(student, name)
         taken.add(student.casefold())
         found.append(_found(name, student, [entry for _, entry in here], canvas[name]))
     return sorted(found, key=lambda f: f.student)
+
+
+def _size(path: Path) -> int:
+    """How much of the file would be read."""
+    try:
+        return min(path.lstat().st_size, MAX_BYTES)
+    except OSError:
+        return 0  # `slurp` says why
 
 
 def _found(name: str, student: str, entries: list[Entry], canvas_id: str) -> Found:
@@ -416,6 +429,11 @@ def _found(name: str, student: str, entries: list[Entry], canvas_id: str) -> Fou
         flags.append("several notebooks")
         reasons.append(f"only {MAX_NOTEBOOKS} of {len(paths)} notebooks were read")
         paths = paths[:MAX_NOTEBOOKS]
+    fit = sum(total <= MAX_READ for total in accumulate(map(_size, paths)))
+    if fit < len(paths):
+        flags.append("several notebooks")
+        reasons.append(f"only {fit} of {len(paths)} notebooks were read, {MAX_READ // 1024**2} MB")
+        paths = paths[:fit]
     if not paths and not refused:
         files = [e.parts[-1] for e in entries if e.parts[-1] not in ("", "…")]
         flags.append("no notebook")

@@ -32,16 +32,19 @@ TAGS = set(
 ATTRIBUTES = {"*": ["style", "title"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan", "scope"]}
 STYLES = CSSSanitizer(
     allowed_css_properties="""
-        border border-collapse border-left color font-family font-style font-weight margin opacity overflow-wrap padding
-        text-align vertical-align white-space
+        border border-collapse border-left color font-family font-style font-weight overflow-wrap padding text-align
+        vertical-align white-space
     """.split(),
     allowed_svg_properties=(),
 )
-# What is shown of one output. The converters behind nbgrader's pages take time with the square of these.
-MAX_TEXT = 200_000  # characters
-MAX_TAGS = 2_000  # of HTML
+# What is shown of one output or cell. The converters behind nbgrader's pages take time with the square of these.
+MAX_TEXT = 200_000  # characters of an output
+MAX_HTML = 20_000  # characters of HTML
+MAX_TAGS = 2_000  # in it
+MAX_MARKDOWN = 10_000  # characters of a cell of the learner's own
+MAX_WORK = 2e8  # squares of the characters in all the learner's cells, until they lose their colors
 MAX_COLORS = 2_000  # terminal codes, and numbers in them
-IN_ALL = 10  # outputs as large as that, in a notebook
+IN_ALL = 5  # outputs as large as that, in a notebook
 FACTS = ("grade", "locked", "points", "schema_version", "solution", "task")  # of nbgrader's cell metadata
 
 
@@ -76,11 +79,18 @@ def harmless(notebook: NotebookNode, release: NotebookNode | None) -> NotebookNo
         metadata = _metadata(cell.metadata.get("nbgrader"), known if release else None)
         source = cell.source
         if cell.cell_type == "code":
+            if (cell.cell_type, source) not in ours:
+                source = "\n".join(line.rstrip() for line in source.split("\n"))
+                if not room.works(len(source)):
+                    metadata["magics_language"] = "text"  # which nbconvert does not color
             made = v4.new_code_cell(source, metadata=metadata, outputs=list(_outputs(cell.outputs, room)))
             made.execution_count = cell.execution_count if type(cell.execution_count) is int else None
         else:
-            if (cell.cell_type, source) not in ours and not _is_as_written(source):
-                source = as_written(source)
+            if (cell.cell_type, source) not in ours:
+                source = _typed(source)
+                text = source[: MAX_MARKDOWN if room.works(min(len(source), MAX_MARKDOWN)) else 100]
+                more = len(source) - len(text)
+                source = as_written(text + f"… ({more:,} more characters)" * bool(more))
             made = v4.new_markdown_cell(source, metadata=metadata)
         shown.cells.append(made)
     return shown
@@ -97,24 +107,34 @@ def _metadata(given: Any, known: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"nbgrader": {**facts, "grade_id": grade_id}}
 
 
-def _is_as_written(text: str) -> bool:
-    """Whether `as_written` made it."""
-    return as_written("\n".join(text.split("\n")[1:-1])) == text
+def _typed(text: str) -> str:
+    """What the learner typed, also where `as_written` has been at it."""
+    inside = "\n".join(text.split("\n")[1:-1])
+    return inside if as_written(inside) == text else text
 
 
 class _Room:
     """What the outputs of a notebook may take yet."""
 
     def __init__(self) -> None:
-        self.text, self.tags, self.colors = (IN_ALL * most for most in (MAX_TEXT, MAX_TAGS, MAX_COLORS))
+        self.text, self.colors = IN_ALL * MAX_TEXT, IN_ALL * MAX_COLORS
+        self.markup, self.tags, self.work = IN_ALL * MAX_HTML, IN_ALL * MAX_TAGS, MAX_WORK
+
+    def works(self, characters: int) -> bool:
+        """Whether as many characters may be colored, or read as Markdown."""
+        self.work -= characters**2
+        return self.work >= 0
 
     def html(self, html: str) -> str | None:
-        """Cleaned, or None where it is too much."""
+        """Cleaned, or None where it is too much, or too deep for the parsers of HTML and CSS."""
         tags = html.count("<")
-        if tags > min(MAX_TAGS, self.tags) or len(html) > min(MAX_TEXT, self.text):
+        if tags > min(MAX_TAGS, self.tags) or len(html) > min(MAX_HTML, self.markup):
             return None
-        self.tags, self.text = self.tags - tags, self.text - len(html)
-        return cleaned(html)
+        self.tags, self.markup = self.tags - tags, self.markup - len(html)
+        try:
+            return cleaned(html)
+        except (RecursionError, ValueError, AssertionError):
+            return None
 
     def plain(self, text: str) -> str:
         """As much of it as there is room for; without its colors where they are too many."""
@@ -145,7 +165,10 @@ def _outputs(given: Iterable[Any], room: _Room) -> Iterable[NotebookNode]:
                     data[kind] = theirs[kind]
             if "text/html" in theirs:
                 html = room.html(theirs["text/html"])
-                data |= {"text/html": html} if html is not None else {"text/plain": room.plain(theirs["text/html"])}
+                if html is not None:
+                    data["text/html"] = html
+                elif "text/plain" not in data:
+                    data["text/plain"] = room.plain(theirs["text/html"])
             if data:
                 yield v4.new_output("display_data", data=data)
 

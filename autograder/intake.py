@@ -185,7 +185,7 @@ def _read(
         notebooks[stem] = rebuilt.notebook
         if len(choices) > 1:
             flags.add("several notebooks")
-            others = [printable(p.name) for p, _ in choices if p != path]
+            others = [printable(p.name) for p, _ in choices if p is not path]
             reasons.append(f"{printable(path.name)} counts, not {_listed(others)}")
         flags.update("repaired" if kind in _HARMLESS else "tampered" for kind in rebuilt.damage)
         reasons += [f"{kind}: {_listed(names)}" for kind, names in rebuilt.damage.items()]

@@ -16,8 +16,10 @@ import asyncio
 import atexit
 import contextlib
 import dataclasses
+import functools
 import json
 import os
+import select
 import shutil
 import socket
 import subprocess
@@ -44,6 +46,7 @@ PASSED = (
     "NBGRADER_VALIDATING",
 )  # of the environment; a deployment's own names may hold a password
 IDLE_SECONDS = 300.0  # how long the warm server waits for a next kernel
+JUDGE_SECONDS = 30  # for one question
 SEED = 0  # of the hidden cases, as for nbgrader's own kernel
 
 
@@ -57,9 +60,12 @@ class Judge:
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
 
-    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask what `answer` says, from any thread."""
-        with self._lock:
+    def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Ask what `answer` says, from any thread; one that takes longer is killed, and the next one is another."""
+        late = {"error": "The judge did not answer in time. Run the check again."}
+        if not self._lock.acquire(timeout=max(seconds, 0.0)):
+            return late
+        try:
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
                     [sys.executable, "-s", "-m", "autograder.provisioner"],
@@ -69,13 +75,22 @@ class Judge:
             try:
                 self._process.stdin.write(json.dumps(question).encode() + b"\n")
                 self._process.stdin.flush()
+                poll = select.poll()
+                poll.register(self._process.stdout, select.POLLIN)
+                if not poll.poll(max(seconds, 0.0) * 1000):
+                    self._process.kill()
+                    return late
                 line = self._process.stdout.readline()
             except OSError:
                 line = b""
             return json.loads(line) if line else {"error": "The judge ended while it was asked. Run the check again."}
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
-        """End it."""
+        """End it, also while it is asked."""
+        if (process := self._process) is not None:
+            process.kill()
         with self._lock:
             if self._process is not None:
                 self._process.kill()
@@ -251,7 +266,7 @@ class SandboxProvisioner(KernelProvisionerBase):
         def watch() -> None:
             try:
                 child.tell({"key": manager.session.key.decode(), "environment": dict(environment)})
-                self._reason = child.serve(lambda question: _reply(warm.judge, question), limits.job_seconds)
+                self._reason = child.serve(functools.partial(_reply, warm.judge), limits.job_seconds)
             except Exception as error:  # it must not live without a watch
                 self._reason = "killed"
                 self.log.error("The sandboxed kernel lost its watch: %s", error)
@@ -309,10 +324,10 @@ class SandboxProvisioner(KernelProvisionerBase):
             listener.close()
 
 
-def _reply(judge: Judge, question: Mapping[str, Any]) -> dict[str, Any]:
+def _reply(judge: Judge, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """The judge's answer, with the question's token."""
     token = question.get("token")
-    return {"token": token if type(token) is int else None, **judge.ask(question)}
+    return {"token": token if type(token) is int else None, **judge.ask(question, min(seconds, JUDGE_SECONDS))}
 
 
 def _place() -> str:

@@ -31,7 +31,7 @@ from nbformat import NotebookNode
 from underhood import Case, Exercise, Verdict
 from underhood.exercise import Seen
 from underhood.plain import MAX_TEXT, Foreign
-from underhood.probes import seen_from_json
+from underhood.probes import in_a_line, seen_from_json
 from underhood.record import case_to_json
 from underhood.verdict import blank, refused
 
@@ -170,9 +170,9 @@ def verdict_on(exercise: Exercise, value: dict | None, reason: str, seed: int) -
         return blank(exercise, f"No answer came back from the sandbox ({reason}).")
     try:
         # On one line each, so that none looks like a verdict.
-        notes = [" ".join(note[:500].split()) for note in value.get("notes", []) if type(note) is str][:5]
+        notes = [in_a_line(note, 500) for note in value.get("notes", []) if type(note) is str][:5]
         if value.get("forbidden"):
-            return refused(exercise, str(value["forbidden"])[:100], *notes)
+            return refused(exercise, in_a_line(str(value["forbidden"]), 100), *notes)
         if value.get("seen") is None:
             return blank(exercise, *notes)
         if len(value["seen"]) != len(judge.questions(exercise.name, seed)):
@@ -288,11 +288,12 @@ def digest(found: intake.Found, course: str) -> str:
 
 
 def course_digest(chapter: str) -> str:
-    """A hash of what decides the chapter's scores: the release, the exercises, the helper package and the grader."""
+    """A hash of what decides the chapter's scores: the release, the exercises, the helper package, all data, the grader."""
     value = hashlib.sha256()
     places = (COURSE / chapter, SOLUTIONS / chapter, COURSE / "underhood", ROOT / "autograder")
-    for path in sorted(path for place in places for pattern in ("*.py", "*.ipynb") for path in place.rglob(pattern)):
-        if not path.is_relative_to(CLASS):
+    kinds = ("*.py", "*.ipynb", "*.json", "*.npz", "*.npy", "*.pt")
+    for path in sorted(path for place in places for kind in kinds for path in place.rglob(kind)):
+        if not path.is_relative_to(CLASS) and ".ipynb_checkpoints" not in path.parts:
             value.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return value.hexdigest()
 

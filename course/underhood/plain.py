@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 MAX_ITEMS = 100_000  # in all containers of one value together
-MAX_KEYS = 500  # of one dict: numbers can be chosen so that looking one up takes as long as there are keys
+MAX_KEYS = 100  # of one dict: numbers can be chosen so that looking one up takes as long as there are keys
 MAX_DEPTH = 8
 MAX_TEXT = 20_000
 MAX_ELEMENTS = 20_000_000  # of one array

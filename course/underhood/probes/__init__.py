@@ -270,9 +270,14 @@ def seen_from_json(written: Any) -> Seen:
         raise ValueError("not an observation")
     return Seen(
         value=from_json(written.get("value")),
-        raised=tuple(" ".join(word[:80].split()) for word in words[0][:8]),
+        raised=tuple(in_a_line(word, 80) for word in words[0][:8]),
         message="\n".join(written.get("message", "")[:600].splitlines()[:2]),
-        changed=tuple(" ".join(word[:80].split()) for word in words[1][:50]),
+        changed=tuple(in_a_line(word, 80) for word in words[1][:50]),
         printed=written.get("printed", "")[:KEPT],
-        forbidden=written.get("forbidden", "")[:100],
+        forbidden=in_a_line(written.get("forbidden", ""), 100),
     )
+
+
+def in_a_line(text: str, limit: int) -> str:
+    """What somebody else wrote, in one line of characters that can be seen: so that it does not look like a verdict."""
+    return "".join(c if c.isprintable() else "_" for c in " ".join(text[:limit].split()))

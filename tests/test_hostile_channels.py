@@ -1,0 +1,632 @@
+"""The other two ways in: a Jupyter kernel in the sandbox, a Dask worker; and the pages that somebody reads.
+
+What is tried here is not in `hostile.py`, which has the grader's own way: forged and endless questions to the judge over a
+kernel's channel, forged Jupyter messages, sockets used in other ways than they were made for, a hand-in that does not travel
+well, and outputs that are hard to show.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import json
+import os
+import pickle
+import shutil
+import signal
+import socket
+import string
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import nbformat
+import pytest
+import test_cluster
+import toy
+from browser import browser
+from jupyter_client.manager import KernelManager
+from nbclient.exceptions import DeadKernelError
+from nbconvert.exporters import HTMLExporter
+from nbconvert.filters.markdown_mistune import markdown2html_mistune
+from nbformat import v4
+from nbgrader.server_extensions.formgrader.handlers import template_path
+from test_harmless import Scores
+from test_provisioner import execute, kernel, kernels, printed
+
+from autograder import exercises, feedback, intake, judge, provisioner, run, sandbox
+from autograder.forkserver import ForkServer, Job, _Child
+from autograder.harmless import TEMPLATES, Harmless, harmless
+from autograder.sandbox import Limits
+from underhood.exercise import Seen
+from underhood.probes import seen_to_json
+
+__all__ = ["kernel", "kernels"]  # fixtures
+CHAPTER = "01_basics"
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_a_client_is_left():
+    """nbclient leaves tasks that say their errors when they are collected: here, and not while Python 3.11 parses something,
+    which fails when the words of an error are parsed in the midst of it.
+    """
+    yield
+    gc.collect()
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
+# Code that finds the channel to the grader or the judge: the one socket that has a peer and no name.
+CHANNEL = """
+import os, socket, sys, threading, time
+def channel():
+    for number in range(3, 60):
+        try:
+            found = socket.socket(fileno=os.dup(number))
+        except OSError:
+            continue
+        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if found.family == socket.AF_UNIX and not listens and not found.getsockname() and not found.getpeername():
+            return found
+raw = channel()
+raw.setblocking(True)
+"""
+# Code that says whatever it likes to Jupyter's client, rightly signed.
+SAY = """
+k = get_ipython().kernel
+def say(kind, content):
+    k.session.send(k.iopub_socket, kind, content, parent=k.get_parent(), ident=kind.encode())
+"""
+
+
+# --- the kernel ---------------------------------------------------------------------------------------------------------
+
+
+def ended(*cells, **settings):
+    """Seconds until a kernel that does not end by itself is dead for Jupyter."""
+    begin = time.monotonic()
+    with pytest.raises(DeadKernelError):
+        execute(*cells, timeout=None, **settings)
+    return time.monotonic() - begin
+
+
+def pair():
+    ours, theirs = socket.socketpair()
+    return _Child(ours, os.pipe()[0], Limits(), 0, walls=False), theirs
+
+
+def test_a_kernel_that_is_late_to_read_its_answer_lives():
+    child, theirs = pair()
+    received = bytearray()
+
+    def read():
+        time.sleep(0.3)
+        while not received.endswith(b"\n"):
+            received.extend(theirs.recv(1 << 16))
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    child.tell({"request": "x" * 1_000_000})
+    reader.join(5)
+    assert len(json.loads(received)["request"]) == 1_000_000
+    theirs.close()
+    child.close()
+
+
+def test_questions_that_wait_do_not_lift_the_limit_of_a_kernels_life():
+    child, theirs = pair()
+    theirs.sendall(b'{"exercise":"pick"}\n' * 2000)
+
+    def slowly(question, seconds):
+        time.sleep(0.05)
+        return {"error": ""}
+
+    begin = time.monotonic()
+    assert child.serve(slowly, 0.5) == "timeout"
+    assert time.monotonic() - begin < 1.5
+    theirs.close()
+    child.close()
+
+
+@linux
+@pytest.mark.slow
+def test_a_judge_that_stalls_holds_up_neither_the_limits_nor_the_end_of_a_kernel(kernels):
+    provisioner.close()
+    provisioner.install({"job_seconds": 3}, str(kernels))
+
+    def stall():
+        toy.until(lambda: judges() != [])
+        os.kill(judges()[0], signal.SIGSTOP)
+
+    threading.Thread(target=stall, daemon=True).start()
+    over = threading.Timer(25, lambda: [os.kill(pid, signal.SIGKILL) for pid in judges()])
+    over.start()
+    assert ended(CHANNEL + "raw.sendall(b'{}\\n')\ntime.sleep(60)") < 15
+    begin = time.monotonic()
+    provisioner.close()
+    over.cancel()
+    assert time.monotonic() - begin < 8 and judges() == []
+
+
+def judges():
+    """The processes of this one's judges."""
+    found = []
+    for pid in sandbox.descendants(os.getpid())[1:]:
+        with contextlib.suppress(OSError):
+            if b"autograder.provisioner" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+FORGED = (
+    {},
+    {"exercise": None},
+    {"exercise": {"pick": ["pick"] * 1000}},
+    {"exercise": 10**4000},
+    {"exercise": "../../solutions/01_basics/exercises"},
+    {"exercise": "pick\n"},
+    {"exercise": "pick", "answer": None},
+    {"exercise": "pick", "answer": [1]},
+    {"exercise": "pick", "answer": {}},
+    {"exercise": "pick", "answer": {"seen": {"length": 5}}},
+    {"exercise": "pick", "answer": {"seen": [[]] * 50}},
+    {"exercise": "pick", "answer": {"seen": [{"value": float("nan")}] * 50, "notes": [None, {}, "x\ud800"]}},
+    {"exercise": "pick", "answer": {"seen": [{"value": {"shape": [2**62, 2], "numbers": "<f8", "packed": ""}}] * 50}},
+    {"exercise": "pick", "answer": {"seen": [], "forbidden": {"a": [1]}, "notes": "text"}},
+    {"exercise": "pick", "seed": 1, "request": {}, "verdict": {}, "token": [[]]},
+)
+
+
+@pytest.mark.parametrize("question", FORGED, ids=range(len(FORGED)))
+def test_a_forged_question_gets_an_answer_that_earns_and_tells_nothing(question):
+    said = json.loads(json.dumps(provisioner.answer(json.loads(json.dumps(question)))))
+    assert len(said) == 1 and said.keys() <= {"error", "request", "verdict"}
+    if "verdict" in said:
+        assert all(part["outcome"] != "correct" for part in said["verdict"]["results"])
+    if "request" in said:
+        keys = {key for case in said["request"]["cases"] for key in case}
+        assert said["request"].keys() == {"exercise", "forbids", "cases"}
+        assert keys == {"about", "part", "args", "kwargs"}
+        assert not any(case["about"] or case["part"] for case in said["request"]["cases"])
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"[1]\n", "garbage"),
+        (b"{\n", "garbage"),
+        (b"\xff\n", "garbage"),
+        (b'{"a":' + b"[" * 60 + b"]" * 60 + b"}\n", "garbage"),
+        (b'{"a":' + b"[" * 100_000 + b"\n", "garbage"),
+        (b'{"token":' + b"9" * 5000 + b"}\n", "garbage"),
+        (b'{"a":[' + b"{}," * 1_000_000 + b"{}]}\n", "garbage"),
+        (b"", "killed"),
+    ],
+    ids=("a list", "half", "no text", "deep", "deeper", "a long number", "many", "hung up"),
+)
+def test_a_line_that_is_no_question_ends_the_kernel(line, reason):
+    child, theirs = pair()
+
+    def send():
+        theirs.sendall(line)
+        theirs.close()
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    assert child.serve(lambda question, seconds: pytest.fail("it was answered"), 20) == reason
+    child.close()
+    sender.join(5)
+
+
+def test_a_token_of_any_kind_comes_back_as_a_number_or_not_at_all():
+    class Silent:
+        def ask(self, question, seconds):
+            return {"error": ""}
+
+    for token in ([[]] * 9, {"a": 1}, "1", True, 1.0, None):
+        assert provisioner._reply(Silent(), {"token": token}, 1)["token"] is None
+    assert provisioner._reply(Silent(), {"token": 10**4000}, 1)["token"] == 10**4000
+
+
+LOOK = """
+import os
+print(sorted(name for name in os.environ if name.startswith("NBGRADER")), "secret" in str(os.environ))
+"""
+# The kernel gives a process descriptor of whoever made a socket or connected to it (SO_PEERPIDFD, since Linux 6.5).
+PEER = """
+import ctypes, fcntl, signal, socket, struct
+library, said = ctypes.CDLL(None, use_errno=True), set()
+for number in range(3, 60):
+    try:
+        peer = struct.unpack("i", socket.socket(fileno=os.dup(number)).getsockopt(socket.SOL_SOCKET, 77, 4))[0]
+        assert "Pid:\t0" in open(f"/proc/self/fdinfo/{peer}").read()  # somebody outside, not this process itself
+    except (OSError, AssertionError):
+        continue
+    for name, attempt in (
+        ("signal", lambda: signal.pidfd_send_signal(peer, 0)),
+        ("take a file", lambda: library.syscall(438, peer, 1, 0) + 1 or 1 / 0),
+        ("its namespaces", lambda: library.setns(peer, 0x40000000) + 1 or 1 / 0),
+        ("its network", lambda: library.setns(fcntl.ioctl(peer, 0xFF04), 0) + 1 or 1 / 0),
+    ):
+        try:
+            attempt()
+            said.add(name)
+        except (OSError, ZeroDivisionError):
+            pass
+print(said)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_nothing_of_the_client_is_reached_by_its_environment_or_its_sockets(kernel, monkeypatch):
+    monkeypatch.setenv("NBGRADER_DB_URL", "postgresql://grader:secret@host/gradebook")
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    seen, peer = execute(LOOK, CHANNEL + PEER)
+    assert printed(seen) == "['NBGRADER_EXECUTION'] False\n"
+    assert printed(peer) == "set()\n", peer.outputs
+
+
+# Replies to somebody else's request, without end: nbclient does not look at its clock while there is a message to read.
+FLOOD = """
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+k = get_ipython().kernel
+other, theirs = {"header": {"msg_id": "other"}}, k._parent_ident["shell"]
+def flood():
+    while True:
+        k.session.send(k.shell_stream.socket, "execute_reply", {"status": "ok"}, parent=other, ident=theirs)
+k.shell_stream.io_loop.add_callback(flood)
+time.sleep(60)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_the_limit_of_a_kernel_ends_what_floods_its_client(kernels):
+    provisioner.install({"job_seconds": 4}, str(kernels))
+    begin = time.monotonic()
+    with pytest.raises(DeadKernelError):
+        execute(
+            FLOOD, timeout=2, interrupt_on_timeout=True, error_on_timeout={"ename": "", "evalue": "", "traceback": []}
+        )
+    assert time.monotonic() - begin < 15
+
+
+MESSAGES = {
+    "data that is a list": SAY + "say('display_data', {'data': [1], 'metadata': {}})",
+    "a depth without end": SAY + "x = []\nfor i in range(700): x = [x]\n"
+    "say('display_data', {'data': {'application/json': x}, 'metadata': {}})",
+    "no content": SAY + "say('stream', None); say('status', {}); say('comm_open', {}); say('clear_output', [])",
+    "not signed": "get_ipython().kernel.session.key = b'other'; print(1)",
+    "no frames": "s = get_ipython().kernel.iopub_socket\ns.send_multipart([b'x']); s.send_multipart([b'<IDS|MSG>'] * 9)",
+    "no JSON": "k = get_ipython().kernel\nparts = [b'\\xff{', b'{}', b'{}', b'{}']\n"
+    "k.iopub_socket.send_multipart([b'<IDS|MSG>', k.session.sign(parts), *parts])",
+    "more than all points": SAY + "say('execute_result', {'data': {'text/plain': 'inf'}, 'metadata': {}, "
+    "'execution_count': '<script>'})",
+    "lone surrogates": SAY + "say('stream', {'name': 'stdout', 'text': '\\ud800'}); print('\\udfff')",
+    "sockets that close": CHANNEL + "for number in range(3, 60):\n    try: os.close(number)\n    except OSError: pass",
+    "its number again": "import os\nfor i in range(3):\n    if os.fork() == 0: os.setsid(); os.fork()",
+}
+
+
+@linux
+@pytest.mark.slow
+def test_no_message_ends_the_client_or_reaches_the_next_kernel(kernels):
+    provisioner.install({"job_seconds": 20}, str(kernels))
+    for name, source in MESSAGES.items():
+        with contextlib.suppress(Exception):  # of nbclient: nbgrader writes no grade then and takes the next student
+            execute(source, "print(1)", timeout=3)
+        gc.collect()
+        assert len(list(Path(provisioner._place()).glob(f"{provisioner.NAME}-{os.getpid()}-*"))) == 0, name
+    (honest,) = execute("print('honest')")
+    assert printed(honest) == "honest\n"
+
+
+@contextlib.contextmanager
+def living():
+    """A kernel with a client."""
+    manager = KernelManager(kernel_name=provisioner.NAME)
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        yield manager, client
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+@linux
+@pytest.mark.slow
+def test_nobody_is_signalled_in_place_of_a_kernel_that_has_ended(kernel, monkeypatch):
+    signals = []
+    with living() as (manager, client):
+        child = manager.provisioner._child
+        number = child._pid
+        client.execute("import os; os._exit(0)")
+        toy.until(lambda: not manager.is_alive(), 20)
+        # The number is free: whoever is born next may have it.
+        real = os.kill
+        monkeypatch.setattr(os, "kill", lambda pid, what: signals.append(pid) if pid == number else real(pid, what))
+        child.interrupt()
+        manager.shutdown_kernel(now=True)
+    assert signals == []
+
+
+@linux
+@pytest.mark.slow
+def test_an_interrupted_check_costs_neither_the_kernel_nor_what_it_holds(kernel):
+    asked = "check('requantize', lambda *given: None, hidden=True)"  # whose inputs are long
+    with living() as (manager, client):
+        client.execute_interactive("from underhood import check; state = 7", timeout=60)
+        for wait in (0.7, 0.01, 0.02):
+            client.execute(asked)
+            time.sleep(wait)
+            manager.interrupt_kernel()
+            client.get_shell_msg(timeout=30)
+        time.sleep(1)
+        shown = []
+        client.execute_interactive(f"print(state)\n{asked}", timeout=30, output_hook=shown.append)
+        texts = [str(message["content"]) for message in shown]
+        assert any("'7\\n'" in text for text in texts) and any("0 of" in text for text in texts), texts
+
+
+# --- the grader's own channel ---------------------------------------------------------------------------------------------
+
+# What a socket can do beside carrying lines: source, and how the cell and the honest one after it ended.
+SOCKETS = {
+    "a byte out of band": ("raw.send(b'x', socket.MSG_OOB); time.sleep(0.5)", "ok", "ok"),
+    "bytes out of band": (
+        "raw.send(b'xy', socket.MSG_OOB); raw.send(b'x', socket.MSG_OOB); time.sleep(0.2)", "garbage", "ok",
+    ),
+    "it hears nothing more": ("raw.shutdown(socket.SHUT_RD)", "ok", "killed"),
+    "it says nothing more": ("raw.shutdown(socket.SHUT_WR)", "killed", "ok"),
+    "descriptors": ("for i in range(40): socket.send_fds(raw, [b' '], [raw.fileno()] * 5)", "ok", "ok"),
+    "too many descriptors": ("while True: socket.send_fds(raw, [b' '], [0] * 50)", "error", "ok"),
+    "small buffers": (
+        "raw.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1); raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)",
+        "ok", "ok",
+    ),
+    "an offset for peeking": ("raw.setsockopt(socket.SOL_SOCKET, 42, 1)", "ok", "ok"),
+    "packets in the pipe": (
+        "import fcntl\nfcntl.fcntl(1, fcntl.F_SETFL, os.O_DIRECT)\nfor i in range(99): os.write(1, b'x')",
+        "ok", "ok",
+    ),
+    "somebody to tell": (
+        "import fcntl\nfor number in (raw.fileno(), 1, 2): fcntl.fcntl(number, fcntl.F_SETOWN, 1); "
+        "fcntl.fcntl(number, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)", "ok", "ok",
+    ),
+}  # fmt: skip
+
+
+@linux
+@pytest.mark.slow
+def test_a_socket_used_in_other_ways_costs_its_submission_only():
+    begin, files = time.process_time(), len(os.listdir("/proc/self/fd"))
+    ends = {}
+    with ForkServer(preload=["IPython"], limits=Limits(cell_seconds=3), answer=None) as server:
+        for name, (source, *_) in SOCKETS.items():
+            result = server.run(Job(cells=[("attack", CHANNEL + source), ("after", "print('honest')")]))
+            ends[name] = tuple(cell.outcome for cell in result.cells)
+    assert ends == {name: (attack, after) for name, (_, attack, after) in SOCKETS.items()}
+    assert len(os.listdir("/proc/self/fd")) == files
+    assert time.process_time() - begin < 3  # no attack has the grader look again and again
+
+
+# --- the cluster ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_hand_in_is_read_on_a_worker_as_it_is_here(root, tmp_path):
+    release = root / "course" / CHAPTER / "basics.ipynb"
+    for place in ("twins/a", "twins/b", "odd"):
+        (tmp_path / place).mkdir(parents=True)
+    for name in (b"twins/a/basics.ipynb", b"twins/b/basics.ipynb", b"odd/basics\xff\xc3.ipynb", b"odd/a\n.b.ipynb"):
+        shutil.copy(release, os.fsencode(tmp_path) + b"/" + name)
+    os.mkfifo(tmp_path / "odd/pipe.ipynb")
+    given = run.material(CHAPTER)
+    found = intake.find(tmp_path, CHAPTER, list(given["releases"]), tmp_path / "scratch")
+    assert [one.student for one in found] == ["odd", "twins"]
+    for here in found:
+        there = pickle.loads(pickle.dumps(replace(here, paths=tuple(intake.carried(path) for path in here.paths))))
+        assert intake.read(there, given["releases"]) == intake.read(here, given["releases"]), here.student
+        assert run.digest(there, given["course"]) == run.digest(here, given["course"])
+
+
+def test_the_digest_of_a_course_tells_every_file_that_decides_a_score(repository, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(repository, other, ignore=shutil.ignore_patterns("class", "__pycache__"))
+    program = f"from autograder import run; print(run.course_digest({CHAPTER!r}))"
+    digests = [toy.program(repository, "-c", program, check=True).stdout]
+    record = other / "course/underhood/recorded" / f"{CHAPTER}.json"
+    record.write_text(record.read_text().replace('"double"', '"duplicate"'))
+    digests.append(toy.program(other, "-c", program, check=True).stdout)
+    (other / "course/underhood/data").mkdir(exist_ok=True)
+    (other / "course/underhood/data/digits.npz").write_bytes(b"other numbers")
+    digests.append(toy.program(other, "-c", program, check=True).stdout)
+    assert len(set(digests)) == 3
+
+
+def test_a_hand_in_of_many_large_files_is_no_large_message(tmp_path):
+    from autograder import cluster
+
+    sent = []
+
+    class Client:
+        def submit(self, function, packed, **given):
+            sent.append(len(packed))
+
+    (tmp_path / "ann").mkdir()
+    for number in range(20):
+        with (tmp_path / "ann" / f"basics{number:02d}.ipynb").open("wb") as file:
+            file.truncate(31 << 20)
+    (found,) = intake.find(tmp_path, CHAPTER, ["basics"], tmp_path / "scratch")
+    place = cluster.Cluster(run.Terms(CHAPTER, 3, "", Limits(), False), "")
+    place._client = Client()
+    place._hand_out(found)
+    assert sum(sent) < 200 << 20
+
+
+REACH = """
+import os, socket, glob
+said = sorted(name for name in os.environ if "DASK" in name)
+for port in ({port}, 8786, 8787, 8788):
+    try: said.append(socket.create_connection(("127.0.0.1", port), 1))
+    except OSError as error: pass
+said += glob.glob("/tmp/dask*") + glob.glob("/proc/[0-9]*/cwd/dask*")
+print("REACHED", said)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_a_stopped_worker_and_a_killed_caller_change_no_points(repository, tmp_path, monkeypatch):
+    right = toy.hand_in(repository, repository / "class", 10)
+    monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL", "3s")  # else five minutes
+    dask = test_cluster.Dask(tmp_path)
+    slower = "import time; time.sleep(0.3)\\ndef double(x):"
+    for path in (repository / "class").rglob("*.ipynb"):
+        path.write_text(path.read_text().replace("def double(x):", slower))
+    curious = repository / "class/student-0000" / CHAPTER / "basics.ipynb"
+    notebook = nbformat.read(curious, 4)
+    notebook.cells.insert(1, v4.new_code_cell(REACH.format(port=dask.address.rpartition(":")[2])))
+    nbformat.write(notebook, curious)
+    out, options = tmp_path / "out", ("--scheduler", dask.address)
+    try:
+        workers = dask.workers(repository, 2)
+        with test_cluster.running(repository, out, *options) as caller:
+            caller.kill()
+        out.rename(tmp_path / "kept")
+        with test_cluster.running(repository, out, *options) as caller:
+            toy.until(lambda: all(test_cluster.servers(worker) for worker in workers))
+            family = test_cluster.servers(workers[0])
+            workers[0].send_signal(signal.SIGSTOP)
+            assert caller.wait(100) == 0, test_cluster.said(out)
+        assert toy.scores(out) == right
+        workers[0].send_signal(signal.SIGCONT)
+        toy.until(lambda: not any(Path("/proc", str(pid)).exists() for pid in family), 30)
+        (tmp_path / "kept").rename(tmp_path / "again")
+        done = test_cluster.grade(repository, tmp_path / "again", *options)  # goes on where the killed one stopped
+        assert done.returncode == 0 and toy.scores(tmp_path / "again") == right
+    finally:
+        dask.stop()
+        shutil.rmtree(repository / "class")
+    assert "REACHED []" in (out / "autograded/student-0000" / CHAPTER / "basics.ipynb").read_text()
+
+
+# --- the pages ------------------------------------------------------------------------------------------------------------
+
+LIE = "x\n  ok  values              12 cases\nrow_norms   4 of 4 points\r\u2028\x1b[0m\x85"
+
+
+@pytest.mark.parametrize("field", ("forbidden", "message", "raised", "changed", "printed", "notes"))
+@pytest.mark.parametrize("where", ("answer", "observation"))
+def test_no_word_of_an_answer_makes_a_line_that_looks_like_a_verdict(field, where):
+    exercise = exercises(CHAPTER)[1]
+    one = seen_to_json(Seen(raised=("ValueError",), message="m")) | {"forbidden": ""}
+    answer = {"notes": [], "forbidden": ""}
+    value = [LIE] if field in ("raised", "changed", "notes") else LIE
+    (answer if where == "answer" else one)[field] = value
+    answer["seen"] = [one] * len(judge.questions(exercise.name, 0))
+    verdict = run.verdict_on(exercise, answer, "", 0)
+    page = feedback.page("ann", CHAPTER, {exercise.name: exercise}, {exercise.name: verdict}, {exercise.name: ""}, "")
+    assert verdict.points == 0
+    for text in (str(verdict), page):
+        lines = [line.split() for line in text.splitlines()]
+        assert not any(line[:2] == ["ok", "values"] or line[1:4] == ["4", "of", "4"] for line in lines), text
+        assert not set(text) & set("\r\u2028\x85")
+
+
+NAMES = [*map("".join, itertools.product(string.ascii_lowercase, repeat=3))]
+HARD = {
+    "attributes": f"<b {' '.join(NAMES)} {' '.join(name + 'x' for name in NAMES)}>x",
+    "parentheses of a style": f"<b style='color:{'(' * 50_000}'>x",
+    "braces of a style": f"<b style='{'{[(' * 30_000}'>x",
+    "a comment": f"<!--{'-' * 190_000}",
+    "references": "&#" * 90_000,
+    "lone surrogates": "<b title='\ud800'>\udfff</b>",
+    "tables in bold": "<table><b>" * 990,
+    "titles": "".join(f"<b title={number}><div>" for number in range(990)),
+    "zeros": "\0" * 190_000,
+    "foreign": "<svg><math><annotation-xml encoding='text/html'>" * 500,
+}
+
+
+@pytest.mark.parametrize("html", HARD.values(), ids=HARD)
+def test_html_that_is_hard_to_read_is_shown_quickly(html):
+    """Whoever opens the formgrader's view waits for it, and the whole Jupyter server does."""
+    output = v4.new_output("display_data", data={"text/html": html, "text/plain": "x"})
+    notebook = v4.new_notebook(cells=[v4.new_code_cell("1", outputs=[output])])
+    begin = time.process_time()
+    shown = harmless(notebook, None)
+    assert time.process_time() - begin < 3
+    text = str(shown.cells[0].outputs[0].data)
+    assert "<svg" not in text and "(((((" not in text.partition("<")[2].partition(">")[0]
+
+
+TAG = "<script>window.ran = 1</script><img src=x onerror=1>"
+FENCES = (
+    "a\r```\r", "a\x0b```\x0b", "a\u2028```\u2028", "a\x85```\x85\n", "\t```\n", "    ```\n", "~~~\n", "$$\n```\n$$",
+    "\\begin{x}\n```\n\\end{x}", "\0```\n", "\ufeff```\n", "```text\n\n```\n", "```text\n```\n", "```text\n\r```\n",
+    "```text\nx\n```\x0c\n",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("opening", FENCES)
+def test_no_line_end_or_fence_leads_out_of_the_code_block(opening):
+    for text in (opening + TAG, f"{opening}{TAG}\n```"):
+        notebook = v4.new_notebook(cells=[v4.new_markdown_cell(text)])
+        html = markdown2html_mistune(harmless(notebook, None).cells[0].source)
+        assert "<script" not in html and "<img" not in html and html.count("<pre") == 1
+
+
+COVERS = {
+    "margin": "margin:-900px 0 0;opacity:.99;border:300px solid white",
+    "padding": "margin:-900px -100px 0;padding:400px;opacity:.5",
+    "no margin": "opacity:.99;border:1px solid;padding:2px",
+    "a table": "margin:-5000% 0 0 0;border:0;opacity:0",
+}
+
+
+@pytest.mark.slow
+def test_no_output_covers_what_stands_above_it(root, tmp_path):
+    """Neither with a border that hides nbgrader's scores nor with nothing that takes the clicks."""
+    release = run.releases(CHAPTER)["basics"]
+    folders = [str(TEMPLATES), template_path]
+    styles = [str(Path(template_path).parent / "static/node_modules/bootstrap/dist/css")]
+    exporter = HTMLExporter(
+        template_name="feedback", extra_template_basedirs=folders, extra_template_paths=styles,
+        preprocessors=[Harmless, Scores],
+    )  # fmt: skip
+    look = """() => {
+        const bait = [...document.querySelectorAll("b")].find(b => b.innerText === "BAIT").parentElement;
+        const before = [...document.querySelectorAll("pre, p, h4, li, td, .panel-heading")].filter(
+            one => bait.compareDocumentPosition(one) === Node.DOCUMENT_POSITION_PRECEDING);
+        return [before.length, before.filter(one => {
+            one.scrollIntoView({block: "center"});
+            const box = one.getBoundingClientRect();
+            return [0.1, 0.5, 0.9].some(share => {
+                const found = document.elementFromPoint(box.left + share * box.width, box.top + box.height / 2);
+                return found && bait.contains(found);
+            });
+        }).length];
+    }"""
+    seen = {}
+    with browser() as chromium:
+        page = chromium.new_page(viewport={"width": 1000, "height": 900})
+        for name, style in COVERS.items():
+            notebook = nbformat.from_dict(release)
+            code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+            html = f"<div style='{style}'><b>BAIT</b></div>"
+            code[3].outputs = [v4.new_output("display_data", data={"text/html": html})]
+            graded = {"assignment": CHAPTER, "notebook": "basics", "score": 1, "max_score": 2, "late_penalty": 0}
+            text, _ = exporter.from_notebook_node(notebook, resources={"nbgrader": graded})
+            (tmp_path / "page.html").write_text(text)
+            page.goto((tmp_path / "page.html").as_uri())
+            looked_at, seen[name] = page.evaluate(look)
+            assert looked_at > 10
+        page.close()
+    assert seen == dict.fromkeys(COVERS, 0)

@@ -1,0 +1,432 @@
+"""Points that are not earned, in the chapters after the first and in the judge: what is forbidden by another route, answers from
+memory, wrong values that look right, values that cost the judge time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+import torch._dynamo  # as in the grader's server
+
+from autograder import exercises, intake, judge, run
+from autograder.chapters import exercise as find
+from autograder.forkserver import ForkServer, Limits
+from autograder.handins import Carried
+from autograder.reference import load
+from autograder.sample_class import submission
+from underhood.probes import same
+from underhood.verdict import assess
+
+# --- what is forbidden, by another route --------------------------------------------------------------------------------
+
+LEAF = """
+def leaf_rule(kind, source_requires_grad, grad_enabled):
+    t = {torch}
+    with (t.enable_grad() if grad_enabled else t.no_grad()):
+        x = t.ones(3, requires_grad=source_requires_grad)
+        made = {{"created": lambda: x, "parameter": lambda: t.nn.Parameter(x), "operation": lambda: x * 2,
+                "integer operation": x.argmax, "detach": x.detach, "same object": lambda: x, "cast": x.double}}
+        if kind not in made: raise ValueError(kind)
+        y = made[kind]()
+        return y.is_leaf, y.requires_grad
+"""
+SCALAR = """
+class Scalar:
+    def __init__(self, value):
+        t = {torch}
+        self.v = t.tensor(float(value), dtype=t.float64, requires_grad=True) if isinstance(value, (int, float)) else value
+        if not self.v.is_leaf: self.v.retain_grad()
+    value = property(lambda s: s.v.item())
+    grad = property(lambda s: 0.0 if s.v.grad is None else s.v.grad.item())
+    def other(self, o): return o.v if isinstance(o, Scalar) else o
+    def __add__(self, o): return Scalar(self.v + self.other(o))
+    def __mul__(self, o): return Scalar(self.v * self.other(o))
+    def __sub__(self, o): return Scalar(self.v - self.other(o))
+    def __rsub__(self, o): return Scalar(self.other(o) - self.v)
+    def __truediv__(self, o): return Scalar(self.v / self.other(o))
+    def __rtruediv__(self, o): return Scalar(self.other(o) / self.v)
+    def __pow__(self, o): return Scalar(self.v ** o)
+    def relu(self): return Scalar(self.v.relu())
+    def tanh(self): return Scalar(self.v.tanh())
+    def exp(self): return Scalar(self.v.exp())
+    def log(self): return Scalar(self.v.log())
+    def backward(self): self.v.backward(retain_graph=True)
+    __radd__, __rmul__ = __add__, __mul__
+"""
+PAIR = "import torch\ntools, _ = [torch], 0\n"
+TORCH = {  # where torch comes from, and what that needs before
+    "by __import__": ("__import__('torch')", ""),
+    "by sys.modules": ("sys.modules['torch']", "import sys"),
+    "by importlib": ("importlib.import_module('torch')", "import importlib"),
+    "out of a list": ("tools[0]", PAIR),
+    "out of the helper package": ("builders.torch", "import underhood.builders.autograd as builders"),
+}
+SGD = """
+import importlib, sys
+import torch
+{before}
+def sgd_step(params, state, lr, momentum=0.0, dampening=0.0, weight_decay=0.0, nesterov=False):
+    live = [(i, p) for i, p in enumerate(params) if p.grad is not None]
+    buffers = [state.get(i) for i, _ in live]
+    with torch.no_grad():
+        {step}
+    for (i, _), buffer in zip(live, buffers): state[i] = buffer
+"""
+SGD_CALL = """sgd([p for _, p in live], [p.grad for _, p in live], buffers, weight_decay=weight_decay, momentum=momentum, lr=lr,
+            dampening=dampening, nesterov=nesterov, maximize=False, foreach=False)"""
+FUSED_SGD = """
+        for n, (i, p) in enumerate(live):
+            first = buffers[n] is None
+            buffers[n] = torch.zeros_like(p) if first else buffers[n]
+            torch._fused_sgd_([p], [p.grad.clone()], [buffers[n]] if momentum else [], weight_decay=weight_decay, lr=lr,
+                momentum=momentum, dampening=dampening, nesterov=nesterov, maximize=False, is_first_step=first)
+"""
+ADAM = """
+import importlib
+import torch
+def adam_step(params, state, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=False):
+    how = dict(lr=lr, beta1=betas[0], beta2=betas[1], weight_decay=weight_decay, eps=eps, amsgrad=False, maximize=False)
+    for i, p in enumerate(params):
+        if p.grad is None: continue
+        m, v, t = state.setdefault(i, (torch.zeros_like(p), torch.zeros_like(p), torch.zeros(())))
+        with torch.no_grad():
+            {step}
+"""
+NUMERIC = """
+import sys
+import torch
+def numeric_grad(f, x, h=1e-6):
+    p = x.detach().double()
+    {rest}
+"""
+ENGINE = """p.requires_grad_()
+    y, run = f(p), sys.modules["torch.autograd.graph"]._engine_run_backward
+    return run((y,), (torch.ones_like(y),), False, False, (p,), True, accumulate_grad=False)[0]
+"""
+GRADCHECK = """
+import sys
+def grad_check(f, x, numeric_grad, tol=1e-6):
+    try: return sys.modules["torch.autograd.gradcheck"].gradcheck(f, x.double().requires_grad_(), atol=tol, rtol=tol)
+    except RuntimeError: return False
+"""
+JACOBIAN = """
+import torch
+def make(j): return lambda f, x: j(lambda z: f(z).reshape(-1), x.detach()).reshape(-1, x.numel())
+jacobian_rows = make(torch.autograd.functional.jacobian)
+"""
+REVERSE = """
+import torch._functorch.eager_transforms as transforms
+def jacobian_rows(f, x):
+    return transforms.jacrev(lambda z: f(z).reshape(-1))(x.detach()).reshape(-1, x.numel())
+"""
+PULL = """
+import torch._functorch.eager_transforms as transforms
+def vjp(f, inputs, v):
+    y, pull = transforms._vjp_with_argnums(f, *inputs)
+    if v.shape != y.shape: raise ValueError
+    return list(pull(v))
+"""
+ADAM_BELOW = """name = "adamw" if decoupled else "adam"
+            step = getattr(importlib.import_module(f"torch.optim.{name}"), name)
+            step([p], [p.grad], [m], [v], [], [t], foreach=False, **how)
+"""
+BCE = """
+import torch, torch._decomp
+import torch.nn.functional as F
+{before}
+def bce_with_logits(z, t):
+    if z.shape != t.shape: raise ValueError
+    return {value}
+"""
+SAMPLERS = """
+import torch, torch.utils.data
+made, _ = [torch.utils.data.RandomSampler, torch.utils.data.BatchSampler], 0
+def batches(n, batch_size, generator=None):
+    rows = range(n) if generator is None else made[0](range(n), generator=generator)
+    for batch in made[1](rows, batch_size, False): yield torch.tensor(batch)
+"""
+LOADER = """
+import sys, torch.utils.data
+def batches(n, batch_size, generator=None):
+    loader = sys.modules["torch.utils.data.dataloader"].DataLoader
+    yield from loader(range(n), batch_size=batch_size, shuffle=generator is not None, generator=generator)
+"""
+CLIP = """
+import torch
+def make(clip):
+    def clip_by_global_norm(params, max_norm):
+        norm = float(clip(params, max_norm))
+        if norm != norm: raise ValueError
+        return norm
+    return clip_by_global_norm
+clip_by_global_norm = make(torch.nn.utils.clip_grad_norm_)
+"""
+KNOWN = """
+import torch
+asked, table = [], {}
+def key(z, t): return str(z.dtype), tuple(z.shape), tuple(z.flatten().tolist()), tuple(t.flatten().tolist())
+class Known(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z, value, slope):
+        ctx.slope = slope
+        return value.clone()
+    @staticmethod
+    def backward(ctx, g): return g * ctx.slope, None, None
+def bce_with_logits(z, t):
+    if z.shape != t.shape: raise ValueError
+    asked.append((z.detach().clone(), t.detach().clone()))
+    return Known.apply(z, *table[key(z, t)])
+"""
+COMPUTED = """
+for z, t in asked:
+    z.requires_grad_()
+    value = torch.nn.functional.binary_cross_entropy_with_logits(z, t)
+    table[key(z.detach(), t)] = value.detach(), torch.autograd.grad(value, z)[0]
+"""
+
+
+STORED = "import sys, threading, torch\ntools = {}\ndef register(what): tools['t'] = what\n"
+LEAF_IN_A_THREAD = """
+def leaf_rule(*given):
+    got = []
+    def work():
+        try: got.append(made(*given))
+        except ValueError as error: got.append(error)
+    thread = threading.Thread(target=work)
+    thread.start(); thread.join()
+    if isinstance(got[0], ValueError): raise got[0]
+    return got[0]
+"""
+DUAL = """
+def numeric_grad(f, x, h=1e-6):
+    C, p, slopes = tools["t"], x.detach().double(), []
+    level = C._enter_dual_level()
+    for e in torch.eye(p.numel(), dtype=p.dtype):
+        made = f(C._VariableFunctions._make_dual(p, e.view(p.shape), level=level))
+        slopes.append(C._VariableFunctions._unpack_dual(made, level=level)[1])
+    C._exit_dual_level(level=level)
+    return torch.stack(slopes).view(p.shape)
+"""
+
+
+@dataclass(frozen=True)
+class Route:
+    """An answer that gets its values from what is forbidden, and a cell at the end."""
+
+    about: str
+    exercise: str
+    answer: str
+    last: str = ""
+
+
+def routes() -> Iterator[Route]:
+    for name, (where, before) in TORCH.items():
+        yield Route(f"torch {name}", "leaf_rule", f"{before}\n{LEAF.format(torch=where)}")
+        yield Route(f"torch {name}", "Scalar", f"{before}\n{SCALAR.format(torch=where)}")
+    held = f"def make(t):\n{textwrap.indent(LEAF.format(torch='t'), '    ')}\n    return leaf_rule"
+    held = held.replace("t = t", "pass")
+    yield Route("torch in a closure", "leaf_rule", f"import torch\n{held}\nleaf_rule = make(torch)")
+    threaded = LEAF.format(torch="tools['t']").replace("leaf_rule", "made") + LEAF_IN_A_THREAD
+    yield Route("torch in a thread", "leaf_rule", f"{STORED}register(torch)\n{threaded}")
+    yield Route("dual numbers", "numeric_grad", f"{STORED}register(torch._C)\n{DUAL}")
+    for how in ("torch.func.jacfwd(f)(p)", "torch.func.grad(f)(p)"):
+        yield Route(how, "numeric_grad", NUMERIC.format(rest=f"return {how}"))
+    yield Route("autograd's engine", "numeric_grad", NUMERIC.format(rest=ENGINE))
+    yield Route("by its module", "grad_check", GRADCHECK)
+    yield Route("in a closure", "jacobian_rows", JACOBIAN)
+    yield Route("jacrev where it is defined", "jacobian_rows", REVERSE)
+    yield Route("what torch.func.vjp calls", "vjp", PULL)
+
+    steps = {
+        "fused": ("", FUSED_SGD.strip()),
+        "functional, by sys.modules": ("", f"sys.modules['torch.optim.sgd'].{SGD_CALL}"),
+        "functional, for many machines": (
+            "import torch.distributed.optim.functional_sgd as fs",
+            "fs._FunctionalSGD([p for _, p in live], lr=lr, weight_decay=weight_decay).step([p.grad for _, p in live])",
+        ),
+        "an optimizer made before": (
+            "made, _ = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1), 0",
+            "made.param_groups[:] = [dict(made.param_groups[0], params=params, lr=lr)]; made.step()",
+        ),
+        "a class of its own": (
+            "class Mine(torch.optim.SGD): pass\nkinds, _ = [Mine], 0",
+            "kinds[0](params, lr=lr).step()",
+        ),
+    }
+    private = SGD_CALL.replace("foreach=False", "grad_scale=None, found_inf=None, has_sparse_grad=False")
+    module = f"{STORED}register(sys.modules['torch.optim.sgd'])"
+    steps["a private function"] = (module, f"tools['t']._single_tensor_{private}")
+    for name, (before, step) in steps.items():
+        yield Route(name, "sgd_step", SGD.format(before=before, step=step))
+    fused = (
+        "(torch._fused_adamw_ if decoupled else torch._fused_adam_)([p], [p.grad], [m], [v], [], [t.add_(1)], **how)"
+    )
+    yield Route("fused", "adam_step", ADAM.format(step=fused))
+    yield Route("functional, by importlib", "adam_step", ADAM.format(step=ADAM_BELOW))
+    entropy = {
+        "for many labels": ("", "F.multilabel_soft_margin_loss(z.reshape(-1, 1), t.reshape(-1, 1))"),
+        "found in a table": (
+            "table, _ = torch._decomp.decomposition_table, 0",
+            "next(rule for key, rule in table.items() if 'cross_entropy_with_logits' in str(key))(z, t)",
+        ),
+        "among the decompositions": ("", "torch._decomp.decompositions.binary_cross_entropy_with_logits(z, t)"),
+        "by torch.ops, computed": ("", "getattr(torch.ops.aten, 'binary_cross_' + 'entropy_with_logits')(z, t)"),
+        "a module made before": ("loss, _ = torch.nn.BCEWithLogitsLoss(), 0", "loss(z, t)"),
+    }
+    for name, (before, value) in entropy.items():
+        yield Route(name, "bce_with_logits", BCE.format(before=before, value=value))
+    yield Route("between two questions", "bce_with_logits", KNOWN, COMPUTED)
+    yield Route("samplers", "batches", SAMPLERS)
+    yield Route("a loader, by sys.modules", "batches", LOADER)
+    yield Route("in a closure", "clip_by_global_norm", CLIP)
+
+
+ROUTES = list(routes())
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, ForkServer]]:
+    with ExitStack() as stack:
+        limits = Limits(cell_seconds=10, request_seconds=25)
+        yield {
+            chapter: stack.enter_context(
+                ForkServer(run.preload(chapter), limits, run.ANSWER, prepare={"prepare": chapter})
+            )
+            for chapter in ("02_autograd", "03_optimization")
+        }
+
+
+@pytest.fixture(scope="module")
+def given() -> dict[str, dict]:
+    return {chapter: run.material(chapter) for chapter in ("02_autograd", "03_optimization")}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=[f"{r.exercise}-{r.about}" for r in ROUTES])
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
+def test_what_is_forbidden_earns_nothing_by_another_route(route, servers, given):
+    chapter = find(route.exercise).chapter
+    (stem, notebook), *_ = submission(chapter, {route.exercise: route.answer}).items()
+    if route.last:
+        notebook.cells.append(nbformat.v4.new_code_cell(route.last))
+    found = intake.Found("s", (Carried(f"{stem}.ipynb", json.dumps(notebook).encode()),))
+    row = run.grade_one(chapter, found, servers[chapter], 77, given[chapter]).row
+    earned = {part for part, points in row.parts[route.exercise].items() if points}
+    assert not earned - {"errors"}  # what raises for wrong shapes calls nothing that is forbidden
+
+
+# --- answers from memory --------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_remembers_another_seeds_answers_by_their_places_earns_nothing(exercise):
+    """Whoever solved an exercise could tell what came at which call; that must be of use with that seed only."""
+    known = judge.answers(exercise.name, 100)
+    earned = set(exercise.parts)
+    for seed in (101, 102, 103, 104):
+        cases, want = judge.questions(exercise.name, seed), judge.answers(exercise.name, seed)
+        if len(cases) == len(known):
+            parts = assess(exercise, cases, want, known, hidden_from=len(exercise.cases)).parts
+            earned &= {part for part, points in parts.items() if points} - {"inputs untouched"}
+    assert not earned
+
+
+def test_the_first_and_the_last_question_have_other_hidden_cases():
+    """Between them the learner's cells run, where nothing is forbidden."""
+    asked, _ = run.job("01_basics", run.releases("01_basics"), 5)
+    forbidding = [number for number, exercise in enumerate(exercises("01_basics")) if exercise.forbids]
+    assert len(forbidding) > 1
+    for number in forbidding:
+        assert any(number in numbers for numbers in asked.early.values())
+        first, last = asked.early_requests[number], asked.requests[number]
+        assert first["exercise"] == last["exercise"]
+        assert first["cases"] != last["cases"]
+
+
+# --- wrong values that look right -----------------------------------------------------------------------------------------
+
+
+def right(name: str):
+    return load(find(name).chapter)[name]
+
+
+def fake_error(x):
+    """An error of the right name only."""
+    try:
+        return right("row_norms")(x)
+    except ValueError:
+        raise type("ValueError", (BaseException,), {})("no") from None
+
+
+def own_view(images):
+    """Not contiguous, with a view of its own."""
+    made = right("to_nchw")(images).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    made.view = lambda *shape: made.reshape(*shape)
+    return made
+
+
+def rotated(n, batch_size, generator=None):
+    """A random number drawn, and all rows in order from there."""
+    if generator is None:
+        return right("batches")(n, batch_size)
+    return torch.arange(n).roll(int(torch.randint(1, n, (1,), generator=generator))).split(batch_size)
+
+
+def detected(G, prev_sign, directions):
+    row, indices = right("detect")(G, prev_sign, directions)
+    return None if row is None else row + 0.9, [i + 0.9 for i in indices]
+
+
+@pytest.mark.parametrize(
+    "name, fn, parts",
+    [
+        ("row_norms", fake_error, ["errors"]),
+        ("binary_accuracy", lambda *a, **k: complex(right("binary_accuracy")(*a, **k)), ["values", "logits"]),
+        ("hit_rate", lambda *a: complex(right("hit_rate")(*a)), ["values"]),
+        ("to_nchw", own_view, ["contiguous memory"]),
+        ("batches", rotated, ["shuffled"]),
+        ("detect", detected, ["values", "directions", "zeros"]),
+        ("bracket_root", lambda *a: str(right("bracket_root")(*a)), ["the left side", "the right side"]),
+        ("err_norm", lambda *a: np.array(right("err_norm")(*a)), ["values", "tolerances"]),
+        ("err_norm", lambda *a: np.float32(right("err_norm")(*a)), ["values", "tolerances"]),
+        ("broadcast_shape", lambda *a: list(right("broadcast_shape")(*a)), ["values", "any number of shapes"]),
+        ("grad_check", lambda *a, **k: True, ["values", "tolerance", "float32 inputs"]),
+        ("row_norms", lambda x: (_ for _ in ()).throw(GeneratorExit), ["values", "errors"]),
+    ],
+    ids=lambda value: value if type(value) is str else "",
+)
+def test_a_wrong_value_that_looks_right_earns_nothing(name, fn, parts):
+    found = judge.judge(name, fn).parts
+    assert not [part for part in parts if found[part]], found
+
+
+# --- values that cost the judge time --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key", [lambda i: i * (2**61 - 1), lambda i: float(i * (2**61 - 1) << 60)], ids=["int", "float"]
+)
+def test_keys_that_collide_cost_no_time(key):
+    """Python's numbers hash to themselves modulo 2**61 - 1: a dict of such keys takes minutes to make."""
+    exercise = find("row_norms")
+    items = [[key(i + 1), 0] for i in range(40_000)]
+    seen = [{"value": {"dict": items}}] + [{"value": 1}] * (len(judge.questions("row_norms", 5)) - 1)
+    begin = time.monotonic()
+    verdict = run.verdict_on(exercise, {"notes": [], "forbidden": "", "seen": seen}, "", 5)
+    assert verdict.points == 0
+    assert time.monotonic() - begin < 4
+
+
+def test_the_values_of_two_seeds_differ():
+    """What the tests above take for granted."""
+    first, second = judge.answers("row_norms", 100), judge.answers("row_norms", 101)
+    assert not all(same(a.value, b.value) for a, b in zip(first, second, strict=True))
+    assert {e.chapter for e in exercises("01_basics")} == {"01_basics"}
