@@ -29,9 +29,9 @@
 # - compute with integers only, as hardware does;
 # - run whole quantized networks with your own functions.
 #
-# **You need** numpy arrays, and what a convolution is. **It takes** about two hours to the 100 %, which is the end of the
+# **You need** numpy arrays, and what a convolution is. **It takes** about 120 minutes to the 100 %, which is the end of the
 # question: nine functions. Then take a break. *Integers only*, for who builds hardware, and whole networks take another
-# hour: five functions. All are worth 56 points.
+# 60 minutes: five functions. All fourteen are worth 56 points.
 
 # %%
 import sys
