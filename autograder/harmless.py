@@ -30,7 +30,20 @@ TAGS = set(
     """.split()
 )
 ATTRIBUTES = {"*": ["style", "title"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan", "scope"]}
-STYLES = CSSSanitizer(
+# A length that could reach over what stands around: above 16 px, or in another unit than px.
+LARGE = re.compile(r"(1[7-9]|[2-9]\d|\d{3,})(\.\d*)?px|\d\s*(%|(?!px)[a-z])|\(", re.I)
+
+
+class Small(CSSSanitizer):
+    """Allows some properties, and no style that needs room."""
+
+    def sanitize_css(self, style: str) -> str:
+        """The style without what is not allowed; nothing where a length is large."""
+        kept: str = super().sanitize_css(style)
+        return "" if LARGE.search(re.sub("#[0-9a-f]{3,8}", "", kept, flags=re.I)) else kept
+
+
+STYLES = Small(
     allowed_css_properties="""
         border border-collapse border-left color font-family font-style font-weight overflow-wrap padding text-align
         vertical-align white-space

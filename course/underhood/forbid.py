@@ -75,10 +75,7 @@ def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str
         for node in _parsed(source):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 imports.append(node)
-        modules = {alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names}
         for binding in _bindings(source):
-            if binding.called and binding.name in modules:
-                continue  # `torch.testing.assert_close(mine(x), torch.norm(x))` makes torch no other
             if binding.afresh:
                 defined[binding.name] = []
             defined.setdefault(binding.name, []).append(binding.means)
@@ -108,12 +105,14 @@ def _parsed(source: str) -> tuple[ast.AST, ...]:
 
 @dataclass(frozen=True)
 class Binding:
-    """A place at a cell's top level that gives a name a meaning, or adds to it."""
+    """A place at a cell's top level that gives a name a meaning.
+
+    What is stored in attributes and containers later is not followed: a learner's own tests look the same.
+    """
 
     name: str
     means: ast.AST
-    afresh: bool  # what the name meant before is gone
-    called: bool = False  # a method of it was called
+    afresh: bool  # what the name meant before is gone; otherwise it may mean either
 
 
 @functools.lru_cache(maxsize=2048)
@@ -122,37 +121,30 @@ def _bindings(source: str) -> tuple[Binding, ...]:
 
 
 def _bound_by(node: ast.AST, afresh: bool) -> Iterator[Binding]:
-    """What a statement binds: a definition, an assignment, a loop; `t.n = …` and `t.append(…)` add to what t means."""
+    """What a statement binds: a definition, an assignment, a loop."""
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             yield Binding(node.name, node, afresh)
         case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.NamedExpr() | ast.For() | ast.AsyncFor():
             value = node.iter if isinstance(node, ast.For | ast.AsyncFor) else node.value
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for one in [one for target in targets for one in _flat(target)] if value is not None else ():
-                anew = afresh and isinstance(one, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign)
-                yield Binding(_base(one), value or node, anew)
+            anew = afresh and isinstance(node, ast.Assign | ast.AnnAssign)
+            names = [name for target in targets for name in _names(target)] if value is not None else []
+            yield from (Binding(name, value or node, anew) for name in names)
         case ast.withitem(context_expr=value, optional_vars=ast.expr() as target):
-            yield from (Binding(_base(one), value, False) for one in _flat(target))
-        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
-            yield Binding(_base(method), node.value, False, called=True)
+            yield from (Binding(name, value, False) for name in _names(target))
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
         for inner in ast.iter_child_nodes(node):
             yield from _bound_by(inner, afresh=False)
 
 
-def _flat(target: ast.AST) -> list[ast.AST]:
-    """`a, (b, *c)` as a, b, c."""
+def _names(target: ast.AST) -> list[str]:
+    """The names in `a, (b, *c)`; `d.e` and `f[0]` are none."""
     if isinstance(target, ast.Tuple | ast.List):
-        return [one for inner in target.elts for one in _flat(inner)]
-    return _flat(target.value) if isinstance(target, ast.Starred) else [target]
-
-
-def _base(node: ast.AST) -> str:
-    """`a.b[c].d` is about a."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
+        return [name for inner in target.elts for name in _names(inner)]
+    if isinstance(target, ast.Starred):
+        return _names(target.value)
+    return [target.id] if isinstance(target, ast.Name) else []
 
 
 def _tree(text: str) -> ast.Module | None:
@@ -381,18 +373,13 @@ def _targets(pattern: str) -> tuple[tuple[Any, str, str], ...]:
 
 @functools.cache
 def _places(pattern: str) -> tuple[tuple[Any, str, str], ...]:
-    direct = _named(pattern)
+    direct = [place for place in _named(pattern) if "*" not in pattern or _is_meant(place, pattern)]
     places = list(direct)
     deep: dict[int, str] = {}
     for owner, attribute, name in direct:
         value = getattr(owner, attribute)
-        # torch.autograd.no_grad is torch.no_grad, and torch.autograd.cast is typing's: a `*` does not mean those.
-        main = sys.modules[name.split(".")[0]]
-        label = getattr(value, "__name__", "")
         home = owner.__name__ if isinstance(owner, types.ModuleType) else str(getattr(owner, "__module__", None))
         if not f"{getattr(value, '__module__', None)}.".startswith(f"{home}."):
-            continue
-        if getattr(main, label, None) is value and not fnmatch.fnmatchcase(f"{main.__name__}.{label}", pattern):
             continue
         deep[id(value)] = name
         written = getattr(value, "_implementation", value)  # what stands behind NumPy's dispatcher
@@ -406,6 +393,25 @@ def _places(pattern: str) -> tuple[tuple[Any, str, str], ...]:
         if isinstance(module, types.ModuleType):
             places += [(module, key, deep[id(v)]) for key, v in list(vars(module).items()) if id(v) in deep]
     return tuple({(id(owner), attribute): (owner, attribute, name) for owner, attribute, name in places}.values())
+
+
+def _is_meant(place: tuple[Any, str, str], pattern: str) -> bool:
+    """Whether a `*` means it, and not only stands in that module because it is used there.
+
+    torch.autograd.no_grad is torch.no_grad, torch.autograd.cast is typing's, and everybody may use those.
+    """
+    owner, attribute, name = place
+    value = getattr(owner, attribute)
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return False
+    main = sys.modules[name.split(".")[0]]
+    label = str(getattr(value, "__name__", ""))
+    if getattr(main, label, None) is value and not fnmatch.fnmatchcase(f"{main.__name__}.{label}", pattern):
+        return False
+    module = str(getattr(value, "__module__", None) or main.__name__)
+    inside = f"{module}.".startswith(f"{getattr(owner, '__name__', main.__name__)}.")
+    private = any(word.startswith("_") for word in module.split(".")) and module.split(".")[0] == main.__name__
+    return inside or private or module == main.__name__
 
 
 OPERATORS = {"torch": "", "torch.Tensor": "", "torch.nn.functional": "", "torch.linalg": "linalg_"}  # prefixes in aten

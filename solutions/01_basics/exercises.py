@@ -828,7 +828,15 @@ ORDINAL_POOL_2D = Exercise(
     minutes=30,
     parts=("values", "windows and strides", "padding", "gradient and weights", "errors"),
     forbids=(
-        *("F.max_pool*", "F.avg_pool*", "torch.max_pool*", "torch.avg_pool*", "F.adaptive_*", "F.lp_pool*"),
+        *(
+            "F.max_pool*",
+            "F.avg_pool*",
+            "torch.max_pool*",
+            "torch.avg_pool*",
+            "F.adaptive_*",
+            "torch.adaptive_*",
+            "F.lp_pool*",
+        ),
         *(
             "nn.MaxPool*",
             "nn.AvgPool*",
