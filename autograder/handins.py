@@ -34,7 +34,6 @@ from .chapters import chapters
 MAX_BYTES = 32 * 1024**2  # of one notebook
 MAX_UNPACKED = 256 * 1024**2  # bytes out of one student's zips, damaged members included
 MAX_DIRECTORY = 16 * 1024**2  # bytes that one student's zip takes to list what is in it
-MAX_MEMBERS = 50_000  # of a zip or a folder with everybody's work
 MAX_FILES = 500  # of one student, looked at
 MAX_NOTEBOOKS = 20  # of one student, read
 MAX_READ = 64 * 1024**2  # bytes of all of them together
@@ -125,7 +124,7 @@ def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | 
     elif submissions.is_file() and submissions.suffix.lower() == ".ipynb":
         entries = [Entry((submissions.name,), submissions)]
     elif submissions.is_file():
-        entries = [e for entry in unpacker.unzip(submissions, (), MAX_MEMBERS) for e in unpacker.inside(entry)]
+        entries = [e for entry in unpacker.unzip(submissions, ()) for e in unpacker.inside(entry)]
     else:
         raise ValueError(f"{submissions} is not there: give a folder, a zip or a notebook")
     return _students(_arrange(entries, submissions.stem, chapter, stems), chapter, stems)
@@ -240,14 +239,14 @@ class _Unpacker:
             return
         try:
             yield Entry((*entry.parts, ""))
-            yield from self.unzip(entry.path, entry.parts, MAX_FILES)
+            yield from self.unzip(entry.path, entry.parts)
         except ValueError as error:
             yield Entry(entry.parts, None, str(error))
         finally:
             if self.folder is not None and entry.path.is_relative_to(self.folder):
                 entry.path.unlink()  # it came out of a zip itself
 
-    def unzip(self, path: Path, parts: tuple[str, ...], limit: int) -> Iterator[Entry]:
+    def unzip(self, path: Path, parts: tuple[str, ...]) -> Iterator[Entry]:
         """The members of a zip, below `parts`; a zip in the outermost zip is unpacked as it is."""
         name = printable(path.name)
         wanted = (".ipynb",) if parts else (".ipynb", ".zip")
@@ -258,6 +257,10 @@ class _Unpacker:
             archive = None if bomb else zipfile.ZipFile(path)
         except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
             raise ValueError(f"{name} is not a zip that can be read") from error
+        except OSError as error:
+            if not parts:
+                raise
+            raise ValueError(f"{name} cannot be read ({error.strerror})") from error
         if archive is None:
             raise ValueError(f"{name} lists too many members")
         with archive:
@@ -266,21 +269,29 @@ class _Unpacker:
                 self.outer = _outer(
                     _inside_zip(member) for member in members if not any(map(_junk, _inside_zip(member)))
                 )
-            if len(members) > limit:
-                yield Entry((*parts, "…"), None, f"{name} has {len(members)} members, only {limit} were looked at")
-            for member in members[:limit]:
+            seen: dict[str, int] = defaultdict(int)  # by student
+            for member in members:
                 below = _inside_zip(member)
                 if not below or any(_junk(part) for part in below):
                     continue
                 where = (*parts, *below)
+                owner = self.owner(where)
+                seen[owner] += 1
+                if seen[owner] > MAX_FILES:
+                    if seen[owner] == MAX_FILES + 1:
+                        place = where[: self.outer + 1] if len(where) > self.outer + 1 else where[:-1]
+                        yield Entry((*place, "…"), None, f"only the first {MAX_FILES} files were looked at")
+                    continue
                 if member.is_dir():
                     yield Entry((*where, ""))
                 elif stat.S_ISLNK(member.external_attr >> 16):
                     yield Entry(where, None, f"{printable(below[-1])} is a link and was not followed")
                 elif not below[-1].lower().endswith(wanted):
                     yield Entry(where)
-                elif re.match(r"[/\\]|[A-Za-z]:", member.filename) or ".." in re.split(r"[/\\]", member.filename):
+                elif re.match(r"[/\\]|[A-Za-z]:", member.filename):
                     yield Entry((*parts, below[-1]), None, f"{printable(member.filename)} leads out of the zip")
+                elif ".." in re.split(r"[/\\]", member.filename):  # stays with whose folder it is in
+                    yield Entry(where, None, f"{printable(member.filename)} leads out of the zip")
                 else:
                     yield self._take(archive, member, where)
 
@@ -324,11 +335,11 @@ def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str])
     known = set(chapters())
     while True:
         tops = {entry.parts[0] for entry in entries}
-        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 for entry in entries):
+        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 for entry in entries if entry.path):
             break
         if not _stands_around_students(entries, known, chapter, stems):
             break
-        entries = [Entry(e.parts[1:], e.path, e.refused) for e in entries if e.parts[1:] != ("",)]
+        entries = [Entry(e.parts[1:], e.path, e.refused) for e in entries if e.parts[1:] not in ((), ("",))]
     return [Entry((top, *e.parts), e.path, e.refused) if e.parts[0] in known else e for e in entries]
 
 
@@ -344,7 +355,7 @@ def _stands_around_students(entries: list[Entry], known: set[str], chapter: str,
     files = [entry.parts[1] for entry in entries if len(entry.parts) == 2 and _is_notebook(entry.parts[1])]
     titles = "|".join(re.escape(title) for title in (chapter, *stems))
     plain = re.compile(rf"(?:{titles})(?:[ ._-]*(?:copy|final|new|old|v)?[ ._-]*[(]?[0-9]*[)]?)?[.]ipynb", re.I)
-    named = [name for name in files if plain.fullmatch(name)]  # basics.ipynb, basics-Copy1.ipynb
+    named = [name for name in files if len(name) < 256 and plain.fullmatch(name)]  # basics.ipynb, basics-Copy1.ipynb
     students = {_student_of_file(name, chapter, stems)[:2] for name in files if name not in named}
     many = len(students) > 1 if not named else sum(sure for _, sure in students) > len(named)
     holds = any(len(e.parts) > 3 and e.parts[2] == chapter for e in entries)

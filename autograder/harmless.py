@@ -29,7 +29,7 @@ TAGS = set(
     b br caption code col colgroup div em i li ol p pre small span strong sub sup table tbody td tfoot th thead tr u ul
     """.split()
 )
-ATTRIBUTES = {"*": ["style", "title"], "td": ["colspan", "rowspan"], "th": ["colspan", "rowspan", "scope"]}
+ATTRIBUTES = {"*": ["style", "title"], "th": ["scope"]}
 # A length that could reach over what stands around: above 16 px, or in another unit than px.
 LARGE = re.compile(r"(1[7-9]|[2-9]\d|\d{3,})(\.\d*)?px|\d\s*(%|(?!px)[a-z])|\(", re.I)
 
@@ -56,6 +56,8 @@ MAX_HTML = 20_000  # characters of HTML
 MAX_TAGS = 2_000  # in it
 MAX_MARKDOWN = 10_000  # characters of a cell of the learner's own
 MAX_WORK = 2e8  # squares of the characters in all the learner's cells, until they lose their colors
+MAX_TAG = 4_000  # characters from one tag to the next
+MAX_OUTPUTS = 1_000  # of a notebook
 MAX_COLORS = 2_000  # terminal codes, and numbers in them
 IN_ALL = 5  # outputs as large as that, in a notebook
 FACTS = ("grade", "locked", "points", "schema_version", "solution", "task")  # of nbgrader's cell metadata
@@ -130,6 +132,7 @@ class _Room:
     """What the outputs of a notebook may take yet."""
 
     def __init__(self) -> None:
+        self.outputs = MAX_OUTPUTS
         self.text, self.colors = IN_ALL * MAX_TEXT, IN_ALL * MAX_COLORS
         self.markup, self.tags, self.work = IN_ALL * MAX_HTML, IN_ALL * MAX_TAGS, MAX_WORK
 
@@ -142,6 +145,8 @@ class _Room:
         """Cleaned, or None where it is too much, or too deep for the parsers of HTML and CSS."""
         tags = html.count("<")
         if tags > min(MAX_TAGS, self.tags) or len(html) > min(MAX_HTML, self.markup):
+            return None
+        if max(map(len, html.split("<"))) > MAX_TAG:
             return None
         self.tags, self.markup = self.tags - tags, self.markup - len(html)
         try:
@@ -162,6 +167,11 @@ class _Room:
 
 def _outputs(given: Iterable[Any], room: _Room) -> Iterable[NotebookNode]:
     for output in given:
+        room.outputs -= 1
+        if room.outputs <= 0:
+            if room.outputs == 0:
+                yield v4.new_output("stream", name="stdout", text=f"… (only {MAX_OUTPUTS} outputs are shown)")
+            return
         kind = output.output_type
         if kind == "stream":
             name = "stderr" if output.name == "stderr" else "stdout"

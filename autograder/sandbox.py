@@ -65,7 +65,7 @@ DENIED = """
     syslog settimeofday clock_settime clock_adjtime adjtimex iopl ioperm modify_ldt personality vhangup
     sethostname setdomainname lookup_dcookie nfsservctl uselib ustat sysfs _sysctl move_pages migrate_pages mbind
 """.split()
-SHARED_ANONYMOUS = 0x21  # MAP_SHARED | MAP_ANONYMOUS, <sys/mman.h>
+SHARED_ANONYMOUS, MAP_GROWSDOWN = 0x21, 0x100  # the first is MAP_SHARED | MAP_ANONYMOUS; <sys/mman.h>
 FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the ones that a network namespace confines
 
 
@@ -302,6 +302,8 @@ class Filter:
         self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._GT, max(FAMILIES), 0))
         # Memory that lives on when all but one of its pages is unmapped: no count of a process shows it.
         self._deny("mmap", errno.EPERM, _Comparison(3, self._MASKED_EQ, SHARED_ANONYMOUS, SHARED_ANONYMOUS))
+        # Memory that the kernel takes for a stack, so that RLIMIT_DATA does not count it. Threads' stacks are not made so.
+        self._deny("mmap", errno.EPERM, _Comparison(3, self._MASKED_EQ, MAP_GROWSDOWN, MAP_GROWSDOWN))
 
     def _deny(self, name: str, number: int, *comparisons: _Comparison) -> None:
         call = self._library.seccomp_syscall_resolve_name(name.encode())
@@ -424,6 +426,7 @@ def _limit(limits: Limits) -> None:
     for which, value in (
         (resource.RLIMIT_CPU, int(limits.job_seconds * 4) + 60),  # several threads may run; the wall clock is watched
         (resource.RLIMIT_DATA, data),
+        (resource.RLIMIT_STACK, 64 << 20),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_NPROC, limits.processes),
@@ -488,7 +491,7 @@ def _status(pid: int) -> dict[bytes, int]:
 def _lines(pid: int, name: str, telling: bytes) -> list[bytes]:
     """A file of /proc, from the first thread that has one: the kernel says nothing of one that ended, be it the first."""
     for task in os.listdir(f"/proc/{pid}/task"):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):
             text = Path("/proc", str(pid), "task", task, name).read_bytes()
             if telling in text:
                 return text.split(b"\n")

@@ -206,9 +206,13 @@ def walls() -> Iterator[Wall]:
             call("ptrace", 0, 0, 0, 0)
             call("memfd_create", b"x", 0)
             call("mmap", None, 1 << 20, 3, 0x21, -1, 0)  # shared by nobody yet: pages that no process is seen to hold
+            call("mmap", None, 1 << 20, 3, 0x122, -1, 0)  # a stack that is none: no limit of a process counts it
             print(open("/dev/zero", "rb").read(1))  # mapped, it would be the same
         """),
-        prints(*(f"{name} -1 1" for name in ("unshare", "mount", "umount2", "ptrace", "memfd_create", "mmap")), "b''"),
+        prints(
+            *(f"{name} -1 1" for name in ("unshare", "mount", "umount2", "ptrace", "memfd_create", "mmap", "mmap")),
+            "b''",
+        ),
     )
     yield Wall(
         "memory: one process",

@@ -23,7 +23,7 @@ import symtable
 import sys
 import textwrap
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -56,7 +56,7 @@ def in_source(source: str, forbids: tuple[str, ...], aliases: Mapping[str, str])
         tree = ast.parse(textwrap.dedent(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    return _in_nodes([tree], forbids, aliases)
+    return _in_nodes([tree], forbids, dict(SHORT) | dict(aliases))
 
 
 def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str:
@@ -70,12 +70,11 @@ def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str
     if not forbids:
         return ""
     defined: dict[str, list[ast.AST]] = {}
-    imports: list[ast.Import | ast.ImportFrom] = []
+    known = dict(SHORT)
     for source in sources:
-        for node in _parsed(source):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                imports.append(node)
         for binding in _bindings(source):
+            if isinstance(binding.means, ast.Import | ast.ImportFrom):
+                known |= _imports(binding.means)
             if binding.afresh:
                 defined[binding.name] = []
             defined.setdefault(binding.name, []).append(binding.means)
@@ -87,20 +86,19 @@ def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str
             reached[key] = defined[key]
             for node in defined[key]:
                 waiting += sorted(_free(node))
-    means = {key: nodes[-1] for key, nodes in reached.items()}
-    return _in_nodes([*imports, *(node for nodes in reached.values() for node in nodes)], forbids, {}, means)
+    for key, nodes in reached.items():
+        if (dotted := _dotted(nodes[-1], known)) and not dotted.startswith("…"):
+            known[key] = dotted
+    return _in_nodes([node for nodes in reached.values() for node in nodes], forbids, known)
 
 
 @functools.lru_cache(maxsize=2048)
 def _parsed(source: str) -> tuple[ast.AST, ...]:
-    """A cell's statements, with its imports from wherever they stand; none if it is no Python."""
+    """A cell's statements; none if it is no Python."""
     lines = source.split("\n")
     lines = [re.sub(r"\S.*", "pass", line) if line.lstrip().startswith(("%", "!")) else line for line in lines]
     tree = _tree(source) or _tree("\n".join(lines))
-    if tree is None:
-        return ()
-    inner = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in tree.body]
-    return (*inner, *tree.body)
+    return tuple(tree.body) if tree is not None else ()
 
 
 @dataclass(frozen=True)
@@ -121,8 +119,10 @@ def _bindings(source: str) -> tuple[Binding, ...]:
 
 
 def _bound_by(node: ast.AST, afresh: bool) -> Iterator[Binding]:
-    """What a statement binds: a definition, an assignment, a loop."""
+    """What a statement binds: a definition, an import, an assignment, a loop."""
     match node:
+        case ast.Import() | ast.ImportFrom():
+            yield from (Binding(name, node, afresh) for name in _imports(node))
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             yield Binding(node.name, node, afresh)
         case ast.Assign() | ast.AnnAssign() | ast.AugAssign() | ast.NamedExpr() | ast.For() | ast.AsyncFor():
@@ -162,9 +162,9 @@ def _tree(text: str) -> ast.Module | None:
 @functools.lru_cache(maxsize=4096)
 def _free(node: ast.AST) -> frozenset[str]:
     """Names that the code reads from outside of itself, by Python's own rules."""
-    statement = node if isinstance(node, ast.stmt) else ast.Expr(cast(ast.expr, node))
+    body = node if isinstance(node, ast.Module | ast.stmt) else ast.Expr(cast(ast.expr, node))
     try:
-        text = ast.unparse(ast.fix_missing_locations(ast.Module([statement], [])))
+        text = ast.unparse(ast.fix_missing_locations(body))
         waiting, found = [symtable.symtable(text, "<cell>", "exec")], set[str]()
     except (SyntaxError, ValueError, RecursionError):
         return frozenset(inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name))
@@ -176,27 +176,44 @@ def _free(node: ast.AST) -> frozenset[str]:
     return frozenset(found)
 
 
-def _in_nodes(
-    nodes: Sequence[ast.AST],
-    forbids: tuple[str, ...],
-    aliases: Mapping[str, str],
-    assigned: Mapping[str, ast.AST] | None = None,
+def _imports(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
+    """What an import has names mean."""
+    if isinstance(node, ast.ImportFrom):
+        return {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names} if node.module else {}
+    return {a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names}
+
+
+def _in_nodes(nodes: Sequence[ast.AST], forbids: tuple[str, ...], meaning: Mapping[str, str]) -> str:
+    """The first forbidden name in the code, in which names that it does not bind itself have this meaning."""
+    inside = [(node, [inner for inner in ast.walk(node)]) for node in nodes]
+    methods = {
+        one.name
+        for _, inner in inside
+        for cls in inner
+        if isinstance(cls, ast.ClassDef)
+        for one in cls.body
+        if isinstance(one, ast.FunctionDef)
+    }
+    for node, inner in inside:
+        free = _free(node)
+        known = {name: meant for name, meant in meaning.items() if name in free}
+        for one in inner:
+            if isinstance(one, ast.Import | ast.ImportFrom):
+                known |= _imports(one)
+        for one in inner:
+            if isinstance(one, ast.Assign):
+                dotted = _dotted(one.value, known)
+                for name in () if dotted.startswith("…") else [n for target in one.targets for n in _names(target)]:
+                    known[name] = dotted
+        if found := _mentioned([*inner, *filter(None, map(_by_getattr, inner))], forbids, known, methods):
+            return found
+    return ""
+
+
+def _mentioned(
+    everything: Sequence[ast.AST], forbids: tuple[str, ...], known: Mapping[str, str], methods: Set[str]
 ) -> str:
-    everything = [inner for node in nodes for inner in ast.walk(node)]
-    everything += [made for node in everything if (made := _by_getattr(node))]
-    known = dict(SHORT) | dict(aliases)
-    for node in everything:
-        if isinstance(node, ast.Import):
-            known |= {
-                a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names
-            }
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            known |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
-    named = dict(assigned or {})
-    for node in everything:
-        if isinstance(node, ast.Assign):
-            named |= {target.id: node.value for target in node.targets if isinstance(target, ast.Name)}
-    known |= {key: dotted for key, value in named.items() if not (dotted := _dotted(value, known)).startswith("…")}
+    """The first forbidden name among these; `methods` are the code's own."""
     patterns = _patterns(forbids)
     # PyTorch's own names below the public ones: no trap holds there in a thread, for which no dispatcher is watched.
     library = any(pattern.removeprefix("import ").startswith("torch") for pattern in patterns)
@@ -219,7 +236,8 @@ def _in_nodes(
                 return name
             elif pattern.startswith("torch.Tensor.") and isinstance(node, ast.Attribute):
                 owner = name.rpartition(".")[0]
-                if fnmatch.fnmatchcase(f"torch.Tensor.{node.attr}", pattern) and not _is_module(owner):
+                own = node.attr in methods  # or a tensor's after all: the trap tells
+                if fnmatch.fnmatchcase(f"torch.Tensor.{node.attr}", pattern) and not own and not _is_module(owner):
                     return f"Tensor.{node.attr}"
     return ""
 
