@@ -7,12 +7,14 @@ well, and outputs that are hard to show.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import itertools
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -28,11 +30,11 @@ import pytest
 import test_cluster
 import toy
 from browser import browser
-from jupyter_client.manager import KernelManager
+from jupyter_client.manager import AsyncKernelManager, KernelManager
 from nbclient.exceptions import DeadKernelError
 from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import markdown2html_mistune
-from nbformat import v4
+from nbformat import NotebookNode, v4
 from nbgrader.server_extensions.formgrader.handlers import template_path
 from test_harmless import Scores
 from test_provisioner import execute, kernel, kernels, printed
@@ -308,6 +310,23 @@ MESSAGES = {
     "'execution_count': '<script>'})",
     "lone surrogates": SAY + "say('stream', {'name': 'stdout', 'text': '\\ud800'}); print('\\udfff')",
     "sockets that close": CHANNEL + "for number in range(3, 60):\n    try: os.close(number)\n    except OSError: pass",
+    "a comm of no name": SAY
+    + "say('comm_open', {'comm_id': [1], 'target_name': 'jupyter.widget', 'data': {'state': {}}})",
+    "somebody else's outputs": SAY
+    + "state = {'_model_module': '@jupyter-widgets/output', '_model_name': 'OutputModel', "
+    "'msg_id': k.get_parent()['header']['msg_id'], 'outputs': 5}\n"
+    "say('comm_open', {'comm_id': 'a', 'target_name': 'jupyter.widget', 'data': {'state': state}})\n"
+    "say('comm_msg', {'comm_id': 'a', 'data': {'method': 'update', 'state': state}})\nprint('kept')",
+    "a display of no name": SAY + "say('display_data', {'data': {}, 'metadata': {}, 'transient': {'display_id': [1]}})",
+    "a transient number": SAY + "say('display_data', {'data': {}, 'metadata': {}, 'transient': 5})",
+    "an error of no words": SAY + "say('error', {'ename': [1], 'evalue': {}, 'traceback': 5})",
+    "a count that is a list": SAY + "say('execute_input', {'execution_count': {'a': [1]}, 'code': ''})",
+    "no reply": SAY + "k.session.send(k.shell_stream.socket, 'execute_reply', None, parent=k.get_parent(), "
+    "ident=k._parent_ident['shell'])",
+    "a password, please": SAY + "k.session.send(k.stdin_socket, 'input_request', {'prompt': 'x', 'password': True}, "
+    "parent=k.get_parent(), ident=k._parent_ident['shell'])",
+    "its end in a flood": "import os, threading, time\nthreading.Thread(target=lambda: [print(i) for i in range(10**6)])"
+    ".start(); time.sleep(0.3); os._exit(1)",
     "its number again": "import os\nfor i in range(3):\n    if os.fork() == 0: os.setsid(); os.fork()",
 }
 
@@ -375,6 +394,45 @@ def test_an_interrupted_check_costs_neither_the_kernel_nor_what_it_holds(kernel)
         assert any("'7\\n'" in text for text in texts) and any("0 of" in text for text in texts), texts
 
 
+@linux
+@pytest.mark.slow
+def test_kernels_that_are_started_restarted_cancelled_and_ended_at_once_leave_nothing(kernel):
+    async def one(number):
+        manager = AsyncKernelManager(kernel_name=provisioner.NAME)
+        if number % 3:
+            await manager.start_kernel()
+        else:
+            starting = asyncio.create_task(manager.start_kernel())
+            await asyncio.sleep(0.02 * number)
+            starting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await starting
+        if number % 3 == 1:
+            await manager.restart_kernel(now=True)
+        await manager.shutdown_kernel(now=True)
+
+    async def many():
+        await one(1)
+        await asyncio.wait_for(asyncio.gather(*map(one, range(9))), 60)
+
+    asyncio.run(many())
+    toy.until(lambda: sum(warm._kernels for warm in provisioner._warm.values()) == 0, 20)
+    assert list(Path(provisioner._place()).glob(f"{provisioner.NAME}-{os.getpid()}-*")) == []
+
+
+def test_a_late_answer_of_the_judge_costs_the_next_kernel_nothing(monkeypatch):
+    program = "import sys, time; time.sleep(0.3)\nfor line in sys.stdin: print('{\"request\": 1}', flush=True)"
+    real = provisioner.subprocess.Popen
+    monkeypatch.setattr(
+        provisioner.subprocess, "Popen", lambda command, **given: real([sys.executable, "-c", program], **given)
+    )
+    stalled = provisioner.Judge()
+    for _ in range(3):
+        assert "in time" in stalled.ask({"exercise": "pick"}, 0.0)["error"]
+        assert stalled.ask({"exercise": "pick"}, 20) == {"request": 1}
+    stalled.close()
+
+
 # --- the grader's own channel ---------------------------------------------------------------------------------------------
 
 # What a socket can do beside carrying lines: source, and how the cell and the honest one after it ended.
@@ -415,6 +473,34 @@ def test_a_socket_used_in_other_ways_costs_its_submission_only():
     assert ends == {name: (attack, after) for name, (_, attack, after) in SOCKETS.items()}
     assert len(os.listdir("/proc/self/fd")) == files
     assert time.process_time() - begin < 3  # no attack has the grader look again and again
+
+
+# One character beyond U+FFFF: Python holds the whole text with four bytes a character.
+WIDE = """
+import json, sys
+asked = set()
+def channel():
+    frame = sys._getframe()
+    while frame:
+        if "message" in frame.f_locals and "connection" in frame.f_locals:
+            return frame.f_locals["connection"], frame.f_locals["message"]
+        frame = frame.f_back
+def wide():
+    connection, message = channel()
+    reply = {"token": message["token"], "error": None, "answer": {"value": "\\U0001f600" + "x" * 32_000_000}}
+    connection.sendall(json.dumps(reply, ensure_ascii=False).encode() + b"\\n")
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_answers_of_the_largest_size_do_not_fill_the_graders_memory():
+    """A worker of a cluster is killed for it, and with it the run; here, so is whoever grades on a small machine."""
+    answers = Path(__file__).with_name("sandbox_answers.py")
+    requests = [{"call": "wide"}] * 4
+    with ForkServer(preload=["IPython"], answer="sandbox_answers.answer", packages=[answers]) as server:
+        result = server.run(Job(cells=[("attack", WIDE)], requests=requests))
+    assert sum(sys.getsizeof((answer.value or {}).get("value")) for answer in result.answers) < 160 << 20
 
 
 # --- the cluster ----------------------------------------------------------------------------------------------------------
@@ -551,6 +637,7 @@ HARD = {
     "tables in bold": "<table><b>" * 990,
     "titles": "".join(f"<b title={number}><div>" for number in range(990)),
     "zeros": "\0" * 190_000,
+    "inline in inline": "<b><i><u><span>" * 490,
     "foreign": "<svg><math><annotation-xml encoding='text/html'>" * 500,
 }
 
@@ -565,6 +652,44 @@ def test_html_that_is_hard_to_read_is_shown_quickly(html):
     assert time.process_time() - begin < 3
     text = str(shown.cells[0].outputs[0].data)
     assert "<svg" not in text and "(((((" not in text.partition("<")[2].partition(">")[0]
+
+
+@pytest.mark.parametrize("tag", ("td", "th"))
+def test_no_cell_of_a_table_spans_a_million(tag):
+    """Three hundred of them take the reader's browser four gigabytes, and its tab with them."""
+    html = f"<table>{f'<tr><{tag} colspan=1000 rowspan=65534>x' * 300}</table>"
+    output = v4.new_output("display_data", data={"text/html": html, "text/plain": "x"})
+    shown = harmless(v4.new_notebook(cells=[v4.new_code_cell("1", outputs=[output])]), None)
+    spans = re.findall(r"<t[^>]*(?:row|col)span=\D*(\d+)", shown.cells[0].outputs[0].data.get("text/html", ""))
+    assert all(int(span) <= 100 for span in spans)
+
+
+MANY = {
+    "no HTML": {"text/html": ""},
+    "HTML without a tag": {"text/html": "x"},
+    "pictures": {"image/png": "iVBORw0KGgo="},
+    "text": {"text/plain": "x"},
+}
+
+
+@pytest.mark.parametrize("data", MANY.values(), ids=MANY)
+def test_outputs_without_end_are_counted(data):
+    """nbgrader keeps any number, and each takes a millisecond in the process that serves everybody."""
+    outputs = [NotebookNode(output_type="display_data", data=data, metadata={})] * 8000
+    shown = harmless(v4.new_notebook(cells=[v4.new_code_cell("1", outputs=outputs)]), None)
+    assert len(shown.cells[0].outputs) <= 2000
+
+
+LINE_ENDS = ("\r", "\r\n", "\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028")
+
+
+@pytest.mark.parametrize("end", LINE_ENDS, ids=map(ascii, LINE_ENDS))
+def test_white_space_at_the_ends_of_lines_is_colored_quickly(end):
+    """The lexer makes newlines of other line ends, too."""
+    cell = v4.new_code_cell(f" {end}" * 4000 + "x")
+    begin = time.process_time()
+    HTMLExporter().from_notebook_node(harmless(v4.new_notebook(cells=[cell]), None))
+    assert time.process_time() - begin < 3
 
 
 TAG = "<script>window.ran = 1</script><img src=x onerror=1>"
@@ -584,15 +709,20 @@ def test_no_line_end_or_fence_leads_out_of_the_code_block(opening):
 
 
 COVERS = {
-    "margin": "margin:-900px 0 0;opacity:.99;border:300px solid white",
-    "padding": "margin:-900px -100px 0;padding:400px;opacity:.5",
-    "no margin": "opacity:.99;border:1px solid;padding:2px",
-    "a table": "margin:-5000% 0 0 0;border:0;opacity:0",
+    "margin": ("div", "margin:-900px 0 0;opacity:.99;border:300px solid white"),
+    "padding": ("div", "margin:-900px -100px 0;padding:400px;opacity:.5"),
+    "no margin": ("div", "opacity:.99;border:1px solid;padding:2px"),
+    "a table": ("div", "margin:-5000% 0 0 0;border:0;opacity:0"),
+    # what an inline box has above and below takes no room in its line
+    "a border in a line": ("span", "border:600px solid white"),
+    "padding in a line": ("span", "padding:900px"),
+    "raised": ("span", "vertical-align:900px;border:500px solid white"),
+    "written in another way": ("span", "padding:9e2px;border:+6\\30 0px solid white"),
 }
 
 
 @pytest.mark.slow
-def test_no_output_covers_what_stands_above_it(root, tmp_path):
+def test_no_output_covers_what_stands_around_it(root, tmp_path):
     """Neither with a border that hides nbgrader's scores nor with nothing that takes the clicks."""
     release = run.releases(CHAPTER)["basics"]
     folders = [str(TEMPLATES), template_path]
@@ -603,9 +733,10 @@ def test_no_output_covers_what_stands_above_it(root, tmp_path):
     )  # fmt: skip
     look = """() => {
         const bait = [...document.querySelectorAll("b")].find(b => b.innerText === "BAIT").parentElement;
-        const before = [...document.querySelectorAll("pre, p, h4, li, td, .panel-heading")].filter(
-            one => bait.compareDocumentPosition(one) === Node.DOCUMENT_POSITION_PRECEDING);
-        return [before.length, before.filter(one => {
+        const others = [...document.querySelectorAll("pre, p, h4, li, td, .panel-heading")].filter(
+            one => [Node.DOCUMENT_POSITION_PRECEDING, Node.DOCUMENT_POSITION_FOLLOWING].includes(
+                bait.compareDocumentPosition(one)));
+        return [others.length, others.filter(one => {
             one.scrollIntoView({block: "center"});
             const box = one.getBoundingClientRect();
             return [0.1, 0.5, 0.9].some(share => {
@@ -617,10 +748,10 @@ def test_no_output_covers_what_stands_above_it(root, tmp_path):
     seen = {}
     with browser() as chromium:
         page = chromium.new_page(viewport={"width": 1000, "height": 900})
-        for name, style in COVERS.items():
+        for name, (tag, style) in COVERS.items():
             notebook = nbformat.from_dict(release)
             code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-            html = f"<div style='{style}'><b>BAIT</b></div>"
+            html = f"<{tag} style='{style}'><b>BAIT</b></{tag}>"
             code[3].outputs = [v4.new_output("display_data", data={"text/html": html})]
             graded = {"assignment": CHAPTER, "notebook": "basics", "score": 1, "max_score": 2, "late_penalty": 0}
             text, _ = exporter.from_notebook_node(notebook, resources={"nbgrader": graded})
