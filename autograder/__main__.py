@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -83,6 +84,9 @@ def limit(text: str) -> tuple[str, float]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0 every submission has a row, 1 not, 2 wrong use."""
+    for stream in (sys.stdout, sys.stderr):  # a name may hold letters that the terminal does not have
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     options = parser().parse_args(arguments)
     if options.command == "selftest":
         return selftest.main()

@@ -43,8 +43,11 @@ UNDERHOOD = HERE.parent / "course" / "underhood"
 START_SECONDS = 120.0
 MEMORY_CHECK_SECONDS = 0.05
 CROWD_CHECK_SECONDS = 0.2
+CROWD, CROWDED_LOOKS = 8, 3  # threads and processes that are new since the last look, and how often running
 MAX_DEATHS = 10  # of the server under one job, each of which starts it again
+MAX_LINE = 100_000  # characters of a text beyond ASCII; longer ones are packed numbers
 MAX_DEPTH = 40  # of a reply; plain values go 8 deep, each in at most two objects of JSON
+MAX_REPLIES = 64 << 20  # bytes, about, of a job's answers that are kept until they are judged
 MAX_STRUCTURE = 1_000_000  # commas and brackets of a reply: what decides the memory that parsing takes
 
 # Why a child ended, as a sentence for the row of the gradebook.
@@ -200,6 +203,7 @@ class _Progress:
     before: Answer | None = None
     early: dict[int, Answer] = field(default_factory=dict)
     events: list[tuple[str, str]] = field(default_factory=list)
+    replies: int = 0  # bytes
     peak: int = 0
     cpu: float = 0.0
 
@@ -559,9 +563,12 @@ class ForkServer:
         try:
             reply, late = child.ask({"request": dict(request)}, min(self.limits.request_seconds, deadline - begin))
             value, reason, message = reply.get("answer"), "", ""
+            progress.replies += child.replied
             if late or reply["error"] or value is None:
                 value, reason = None, "timeout" if late else "error"
                 message = ": ".join(reply["error"] or ())
+            elif progress.replies > MAX_REPLIES:
+                value, reason = None, "output"
             child.output()  # thrown away: it may hold the inputs of hidden cases
         except _End as end:
             self._blame(child, end, what, progress)
@@ -619,7 +626,7 @@ class _Child:
         self._closing = threading.Lock()
         self._cgroup: Cgroup | None = None
         self._at_start, self.peak, self._next_check, self._next_look = 0, 0, 0.0, 0.0
-        self.cpu = 0.0
+        self.cpu, self.replied, self._crowded = 0.0, 0, 0
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
         self._poll.register(output, select.POLLIN)
@@ -709,7 +716,8 @@ class _Child:
             end = self._received.find(b"\n", searched)
             searched = len(self._received)
             if end >= 0:
-                reply = _parse(bytes(self._received[:end]))
+                line = bytes(self._received[:end])
+                reply, self.replied = _parse(line), end + 64 * _structure(line)
                 del self._received[: end + 1]
                 searched = 0
                 if _is_reply(reply, self._tokens) and reply["token"] != token:
@@ -845,7 +853,10 @@ class _Child:
         now = time.monotonic()
         if self._walls and now >= self._next_look:
             self._next_look = now + CROWD_CHECK_SECONDS
-            sandbox.stand_back(self._pid)
+            self._crowded = self._crowded + 1 if sandbox.stand_back(self._pid) > CROWD else 0
+            if self._crowded == CROWDED_LOOKS:  # they live too short to be told: from now on they are born so
+                with contextlib.suppress(OSError):
+                    os.setpriority(os.PRIO_PROCESS, self._pid, 19)
 
     def _signal(self, number: int) -> None:
         with self._closing, contextlib.suppress(ProcessLookupError):  # once closed, its numbers are others'
@@ -890,7 +901,7 @@ class _Child:
 
 def _parse(line: bytes) -> dict | None:
     """The JSON object in a line from a child, or None: never an exception, never more memory than a multiple of its size."""
-    if sum(line.count(mark) for mark in (b",", b"[", b"{")) > MAX_STRUCTURE:
+    if _structure(line) > MAX_STRUCTURE or not line.isascii():
         return None
     try:
         value = json.loads(line.decode("utf-8"))
@@ -900,6 +911,10 @@ def _parse(line: bytes) -> dict | None:
         return None
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH):
+        for outer in level:
+            texts = (inner for inner in (outer.values() if type(outer) is dict else outer) if type(inner) is str)
+            if any(len(text) > MAX_LINE and not text.isascii() for text in texts):
+                return None  # four bytes a character
         level = [
             inner
             for outer in level
@@ -909,6 +924,11 @@ def _parse(line: bytes) -> dict | None:
         if not level:
             return value
     return None
+
+
+def _structure(line: bytes) -> int:
+    """What decides the memory that parsed JSON takes, beside its length."""
+    return sum(line.count(mark) for mark in (b",", b"[", b"{"))
 
 
 def _is_reply(reply: dict | None, tokens: Set[str]) -> TypeGuard[dict]:

@@ -348,6 +348,12 @@ def _stands_around_students(entries: list[Entry], known: set[str], chapter: str,
 
     What most names in it say decides: no single one can merge the others into one student.
     """
+    lone = entries[0].parts[0]
+    if lone.lower().endswith(".zip") or MOODLE.search(lone) or CANVAS.fullmatch(lone):
+        return False  # it is somebody's: whatever it holds, it is not the others'
+    inside = {entry.parts[1] for entry in entries if entry.parts[1:2] not in ((), ("",), ("…",))}
+    if inside and all(MOODLE.search(name) or CANVAS.fullmatch(name.rpartition(".")[0] or name) for name in inside):
+        return True  # somebody's as well, also where it is the only one
     folders = {entry.parts[1] for entry in entries if len(entry.parts) > 2}
     others = {entry.parts[1] for entry in entries if len(entry.parts) > 2 and _is_notebook(entry.parts[-1])} - known
     if folders & known and len(folders & known) >= len(others):
@@ -413,6 +419,7 @@ def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[
             here = [(rest, entry) for rest, entry in theirs if not known.intersection(rest)]
             if len(here) < len(theirs) and all(rest[-1:] == ("",) for rest, _ in here):
                 continue  # other chapters only
+        here += [(rest, entry) for rest, entry in theirs if rest[-1:] == ("…",) and (rest, entry) not in here]
         student = safe_id(name)
         if student.casefold() in taken:  # a file system may take the two for one
             student = _marked(student, name)

@@ -20,6 +20,7 @@ from nbconvert.preprocessors import Preprocessor
 from nbformat import NotebookNode, v4
 
 from .feedback import as_written
+from .intake import MAX_CELLS
 
 COURSE = Path(__file__).resolve().parent.parent / "course"
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -88,14 +89,18 @@ def harmless(notebook: NotebookNode, release: NotebookNode | None) -> NotebookNo
     cells = release.cells if release else []
     ours = {(cell.cell_type, cell.source) for cell in cells}
     known = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader for cell in cells if "nbgrader" in cell.metadata}
-    shown = v4.new_notebook(metadata=release.metadata if release else {})
+    python = {"language_info": {"name": "python"}}  # whose colors are quicker than IPython's
+    shown = v4.new_notebook(metadata=release.metadata if release else python)
     room = _Room()
-    for cell in notebook.cells:
+    for number, cell in enumerate(notebook.cells):
+        if number == MAX_CELLS:
+            shown.cells.append(v4.new_markdown_cell(f"… (only {MAX_CELLS} cells are shown)"))
+            break
         metadata = _metadata(cell.metadata.get("nbgrader"), known if release else None)
         source = cell.source
         if cell.cell_type == "code":
             if (cell.cell_type, source) not in ours:
-                source = "\n".join(line.rstrip() for line in source.split("\n"))
+                source = "\n".join(line.rstrip() for line in re.split("\r\n?|\n", source))
                 if not room.works(len(source)):
                     metadata["magics_language"] = "text"  # which nbconvert does not color
             made = v4.new_code_cell(source, metadata=metadata, outputs=list(_outputs(cell.outputs, room)))

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,41 +62,67 @@ class Judge:
         self._process: subprocess.Popen | None = None
 
     def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-        """Ask what `answer` says, from any thread; one that takes longer is killed, and the next one is another."""
-        late = {"error": "The judge did not answer in time. Run the check again."}
+        """Ask what `answer` says, from any thread, within so many seconds, waiting for others included."""
+        deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=max(seconds, 0.0)):
-            return late
+            return {"error": "The judge had no time. Run the check again."}
         try:
-            if self._process is None or self._process.poll() is not None:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-s", "-m", "autograder.provisioner"],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-                )  # fmt: skip
-            assert self._process.stdin is not None and self._process.stdout is not None
-            try:
-                self._process.stdin.write(json.dumps(question).encode() + b"\n")
-                self._process.stdin.flush()
-                poll = select.poll()
-                poll.register(self._process.stdout, select.POLLIN)
-                if not poll.poll(max(seconds, 0.0) * 1000):
-                    self._process.kill()
-                    return late
-                line = self._process.stdout.readline()
-            except OSError:
-                line = b""
-            return json.loads(line) if line else {"error": "The judge ended while it was asked. Run the check again."}
+            for _ in range(2):  # it may have been killed since the last question
+                reply = self._exchange(json.dumps(question).encode() + b"\n", deadline)
+                if reply:
+                    return json.loads(reply)
+                self._end()
+                if time.monotonic() > deadline:
+                    return {"error": "The judge did not answer in time. Run the check again."}
+            return {"error": "The judge ended while it was asked. Run the check again."}
         finally:
             self._lock.release()
+
+    def _exchange(self, line: bytes, deadline: float) -> bytes:
+        """Its reply, or nothing where it is dead or late."""
+        if self._process is None or self._process.poll() is not None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-s", "-m", "autograder.provisioner"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
+            )  # fmt: skip
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        for pipe in (stdin, stdout):
+            os.set_blocking(pipe.fileno(), False)
+        left, reply = memoryview(line), bytearray()
+        poll = select.poll()
+        poll.register(stdin, select.POLLOUT)
+        poll.register(stdout, select.POLLIN)
+        while not reply.endswith(b"\n"):
+            ready = dict(poll.poll(max(deadline - time.monotonic(), 0.0) * 1000))
+            try:
+                if not ready:
+                    return b""
+                if stdin.fileno() in ready:
+                    left = left[stdin.write(left) or 0 :]
+                    if not left:
+                        poll.unregister(stdin)
+                if stdout.fileno() in ready:
+                    read = stdout.read(1 << 20)
+                    if not read:
+                        return b""
+                    reply += read
+            except OSError:
+                return b""
+        return bytes(reply)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
 
     def close(self) -> None:
         """End it, also while it is asked."""
         if (process := self._process) is not None:
             process.kill()
         with self._lock:
-            if self._process is not None:
-                self._process.kill()
-                self._process.communicate()
-                self._process = None
+            self._end()
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:

@@ -459,9 +459,14 @@ def alone(out: Path) -> Iterator[Path]:
     Busy
         Another run holds it.
     """
-    with (out / ".running").open("ab") as lock:
+    with contextlib.ExitStack() as stack:
         try:
-            hold(lock)
+            while True:
+                lock = stack.enter_context((out / ".running").open("ab"))
+                hold(lock)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(lock.fileno()), (out / ".running").stat()):
+                        break  # else it was another run's, which removed it at its end
         except OSError:
             raise Busy(
                 f"Another run is grading into {out}. Wait for its end, or give this one another --out."
@@ -556,6 +561,14 @@ class Run:
 
     def _keep(self, graded: Graded, book: Any, journal: Any) -> None:
         row = graded.row
+        # An earlier hand-in may have had notebooks that this one has not.
+        for folder, kind, stems in (
+            ("feedback", "html", set(graded.pages)),
+            ("autograded", "ipynb", set(graded.notebooks)),
+        ):
+            for path in (self.out / folder / row.student / self.chapter).glob(f"*.{kind}"):
+                if path.stem not in stems:
+                    path.unlink()
         for stem, text in graded.pages.items():
             write(self.out / "feedback" / row.student / self.chapter / f"{stem}.html", text)
         for stem, notebook in graded.notebooks.items():

@@ -63,7 +63,7 @@ DENIED = """
     memfd_create memfd_secret shmget msgget semget io_setup open_by_handle_at name_to_handle_at fanotify_init
     init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff acct quotactl quotactl_fd
     syslog settimeofday clock_settime clock_adjtime adjtimex iopl ioperm modify_ldt personality vhangup
-    sethostname setdomainname lookup_dcookie nfsservctl uselib ustat sysfs _sysctl move_pages migrate_pages mbind
+    mremap sethostname setdomainname lookup_dcookie nfsservctl uselib ustat sysfs _sysctl move_pages migrate_pages mbind
 """.split()
 SHARED_ANONYMOUS, MAP_GROWSDOWN = 0x21, 0x100  # the first is MAP_SHARED | MAP_ANONYMOUS; <sys/mman.h>
 FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the ones that a network namespace confines
@@ -426,7 +426,6 @@ def _limit(limits: Limits) -> None:
     for which, value in (
         (resource.RLIMIT_CPU, int(limits.job_seconds * 4) + 60),  # several threads may run; the wall clock is watched
         (resource.RLIMIT_DATA, data),
-        (resource.RLIMIT_STACK, 64 << 20),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_NPROC, limits.processes),
@@ -440,6 +439,9 @@ def _limit(limits: Limits) -> None:
         _, hard = resource.getrlimit(which)
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (value, value))
+    stack, hard = resource.getrlimit(resource.RLIMIT_STACK)  # the first also says how large new threads' are
+    most = 64 << 20 if hard == resource.RLIM_INFINITY else min(64 << 20, hard)
+    resource.setrlimit(resource.RLIMIT_STACK, (most if stack == resource.RLIM_INFINITY else min(stack, most), most))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file at its limit is an OSError, not the end
 
 
@@ -606,20 +608,29 @@ def descendants(pid: int) -> list[int]:
     return pids
 
 
-def stand_back(pid: int) -> None:
+def stand_back(pid: int) -> int:
     """Let all threads and processes of a submission but its first run only where nobody else wants the processor.
 
     The kernel shares it out by thread, or by session where it groups them: sixty of one submission would starve the others.
     Nobody in a sandbox can take it back; where this may not be done, it is not.
+
+    Returns
+    -------
+    int
+        How many had not stood back yet.
     """
+    fresh = 0
     for one in descendants(pid):
         with contextlib.suppress(OSError):
             for task in map(int, os.listdir(f"/proc/{one}/task")):
-                if task != pid:
-                    os.setpriority(os.PRIO_PROCESS, task, 19)
+                with contextlib.suppress(OSError):
+                    if task != pid and os.getpriority(os.PRIO_PROCESS, task) < 19:
+                        fresh += 1
+                        os.setpriority(os.PRIO_PROCESS, task, 19)
             group = Path("/proc", str(one), "autogroup")
             if os.getsid(one) != pid and not group.read_text().endswith("nice 19\n"):
                 group.write_text("19")
+    return fresh
 
 
 def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:

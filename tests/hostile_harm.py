@@ -144,6 +144,14 @@ def files() -> Iterator[HandIn]:
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     yield HandIn("B-zip-formula", {f"{CHAPTER}/work.zip": zipped([(link, "/etc/passwd"), ("basics.ipynb", good)])},
                  flags="refused", reason="is a link")  # fmt: skip
+    backslashes = "x\\..\\..\\basics.ipynb"  # one name of a file on Linux
+    yield HandIn("B-name-with-backslashes", {f"{CHAPTER}/{backslashes}": good})
+    long = zipped([("basics" + "-" * 60_000 + "x.ipynb", good)])
+    yield HandIn("B-zip-long-name", {f"{CHAPTER}/work.zip": long})
+    many = zipped([*((f"{i}.txt", "") for i in range(600)), ("basics.ipynb", good)])
+    yield HandIn("B-zip-many-files-first", {f"{CHAPTER}/work.zip": many}, 0, "no notebook refused", "only")
+    deep = zipped([("a/" * 30_000 + "basics.ipynb", good)])
+    yield HandIn("B-zip-deep", {f"{CHAPTER}/work.zip": deep})
 
 
 FORMULA = "x;=1+1;@2\t=3"  # cells of their own where a spreadsheet separates by ";" or a tab

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 
 import nbformat
 from hostile import ANSWERS, NOTHING, HandIn, checks, mark, notebook, one, without
@@ -308,6 +309,76 @@ def routes() -> Iterator[HandIn]:
         yield HandIn(f"pt-shapes-held-{name}", one(notebook(broadcast_shape=source)), without("broadcast_shape"))
 
 
+# Cells of one's own between an answer and its check, which compare it with the library.
+MATRIX_OF_TEN = "x = torch.randn(5, 2)\n"
+TRIED = {
+    "method-of-the-answer": ("row_norms", f"{MATRIX_OF_TEN}row_norms(x).allclose(torch.norm(x, dim=1))"),
+    "named-before": ("row_norms", f"{MATRIX_OF_TEN}right = x.norm(dim=1)\nrow_norms(x).sub(right).abs().max()"),
+    "dunder": ("broadcast_shape", "broadcast_shape((2, 1), (3,)).__eq__(np.broadcast_shapes((2, 1), (3,)))"),
+    "layer": (
+        "OrdinalPool2d",
+        "x = torch.randn(1, 1, 4, 4)\nOrdinalPool2d(tensor([1.0, 0.0]), 2)(x).allclose(torch.nn.functional.max_pool2d(x, 2))",
+    ),
+    "kept-in-an-attribute": ("row_norms", "row_norms.reference = lambda x: torch.norm(x, dim=1)"),
+    "timed": ("row_norms", f"{MATRIX_OF_TEN}%timeit -n1 -r1 row_norms(x)\n%timeit -n1 -r1 torch.norm(x, dim=1)"),
+    "unittest": (
+        "row_norms",
+        "import unittest\nclass Test(unittest.TestCase):\n    def test(self):\n        row_norms(torch.ones(2, 2)).allclose("
+        "torch.ones(2, 2).norm(dim=1))\nunittest.TextTestRunner().run("
+        "unittest.defaultTestLoader.loadTestsFromTestCase(Test))",
+    ),
+    "written-to-a-file": (
+        "row_norms",
+        "%%writefile reference.py\nimport torch\ndef row_norms(x):\n    return torch.norm(x, dim=1)",
+    ),
+    "thread-that-works-on": (
+        "row_norms",
+        "import threading, time\ndef work():\n    while True:\n        torch.ones(3).norm()\n        time.sleep(0.001)\n"
+        "threading.Thread(target=work, daemon=True).start()",
+    ),
+    "put-back": (
+        "row_norms",
+        "mine = row_norms\ntry:\n    row_norms = lambda x: torch.norm(x, dim=1)\n    row_norms(torch.ones(2, 2))\n"
+        "finally:\n    row_norms = mine",
+    ),
+    "switched-off": ("row_norms", "if False:\n    def row_norms(x): return torch.norm(x, dim=1)"),
+}
+
+# Names of one's own that are also names of what is forbidden.
+LOCAL_NORM = f"def row_norms(x):\n{MATRIX}    norm = (x * x).sum(dim=1).sqrt()\n    return norm"
+OWN_NAMES = {
+    "local-name": (LOCAL_NORM, "from numpy.linalg import norm\nprint(norm(np.ones((2, 2)), axis=1))"),
+    "local-name-in-a-test": (
+        LOCAL_NORM,
+        "def test():\n    from torch import norm\n    return norm(torch.ones(2))\ntest()",
+    ),
+    "method": (
+        "class Row:\n    def __init__(self, v): self.v = v\n    def norm(self): return (self.v * self.v).sum().sqrt()\n"
+        f"def row_norms(x):\n{MATRIX}    return torch.stack([Row(r).norm() for r in x]) if len(x) else x.new_zeros(0)",
+        "Row(torch.ones(2)).norm().allclose(torch.ones(2).norm())",
+    ),
+    "helper": (
+        f"def squares(x): return x * x\ndef row_norms(x):\n{MATRIX}    return squares(x).sum(dim=1).sqrt()",
+        "squares(torch.ones(2)).sum().sqrt().allclose(torch.ones(2).norm())",
+    ),
+    "tensor-type": (
+        "from typing import cast\nfrom torch import Tensor\ndef row_norms(x):\n    assert isinstance(x, Tensor)\n"
+        f"{MATRIX}    return cast(Tensor, (x * x).sum(dim=1).sqrt())",
+        "Tensor",
+    ),
+    "record": (
+        f"calls = []\ndef row_norms(x):\n    calls.append(x.shape)\n{MATRIX}    return (x * x).sum(dim=1).sqrt()",
+        "calls.append(torch.ones(2, 2).norm().shape)\ncalls.clear()",
+    ),
+}
+
+
+def tried(exercise: str, source: str, cells: list) -> None:
+    """A cell of one's own between an answer and its check."""
+    at = next(i for i, c in enumerate(cells) if mark(c).get("grade_id") == f"01_basics-{exercise}")
+    cells.insert(at + 1, nbformat.v4.new_code_cell(source))
+
+
 def fair() -> Iterator[HandIn]:
     """What reads the source and watches operators leaves right answers alone."""
     compare = """
@@ -338,6 +409,10 @@ def fair() -> Iterator[HandIn]:
             return pool.submit(lambda: (x * x).sum(1).sqrt()).result()
     """
     yield HandIn("pt-own-threads", one(notebook(row_norms=threads)))
+    for name, (exercise, source) in TRIED.items():
+        yield HandIn(f"pt-tried-{name}", one(notebook(change=partial(tried, exercise, source))))
+    for name, (answer, source) in OWN_NAMES.items():
+        yield HandIn(f"pt-own-{name}", one(notebook(row_norms=answer, change=partial(tried, "row_norms", source))))
 
 
 # --- marks of graded cells ---------------------------------------------------------------------------------------------

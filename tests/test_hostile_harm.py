@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import struct
+import subprocess
 import sys
 import threading
 import time
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -15,13 +18,14 @@ import nbformat
 import pytest
 from nbconvert.exporters import HTMLExporter
 
-from autograder import sandbox
+from autograder import gradebook, sandbox
 from autograder.feedback import as_written
 from autograder.forkserver import ForkServer, Job, Limits, Result
 from autograder.handins import Found, find, safe_id
 from autograder.harmless import harmless
-from autograder.run import write_csv
+from autograder.run import Busy, Graded, Row, Run, alone, hold, write_csv
 
+ROOT = Path(__file__).resolve().parent.parent
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
 CHAPTER, STEMS = "01_basics", ["basics"]
 LIMITS = Limits(cell_seconds=3.5, grace_seconds=0.3, job_seconds=20, memory_bytes=128 << 20, retries=0)
@@ -118,6 +122,35 @@ print("done")
     assert (result.cells[0].output, result.flags) == ("done\n", ())
 
 
+LIKE_A_STACK = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+nothing = ctypes.c_void_p(-1).value
+print(libc.mmap(None, 512 << 20, 3, 0x22, -1, 0) == nothing, libc.mmap(None, 512 << 20, 3, 0x122, -1, 0) == nothing)
+low = int(next(line for line in open("/proc/self/maps") if "[stack]" in line).split("-")[0], 16)
+print(libc.mremap(low, 4096, 512 << 20, 1) == nothing)
+"""
+
+
+@LINUX
+def test_no_memory_passes_for_a_stack(server):
+    """What the kernel takes for a stack is under no limit of a process's data: MAP_GROWSDOWN, and the stack, moved."""
+    (result,) = run(server, LIKE_A_STACK)
+    assert result.cells[0].output == "True True\nTrue\n"
+
+
+@LINUX
+def test_a_thread_that_ends_while_it_is_looked_at_hides_nothing(monkeypatch):
+    own, listdir = str(os.getpid()), os.listdir
+    monkeypatch.setattr(
+        os, "listdir", lambda path: ["4194304", *listdir(path)] if "task" in str(path) else listdir(path)
+    )
+    assert sandbox.memory_in_use(int(own)) > 1 << 20
+
+
 # --- neighbors ------------------------------------------------------------------------------------------------------------
 
 
@@ -146,6 +179,30 @@ print(len(masters) < 100)
     first, second = run(server, honest, evil)
     assert first.cells[0].output == "b'mine\\r\\n'\n"
     assert second.cells[0].output == "True\nTrue\n"
+
+
+@LINUX
+def test_processes_that_live_shortly_stand_back_too(server):
+    """Sixty that are replaced before anybody looks would take the processor from the neighbors all the same."""
+    source = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+ours, theirs = os.pipe()
+begin = time.monotonic()
+while time.monotonic() < begin + 2:
+    try:
+        if os.fork() == 0:
+            os.setsid()
+            stop = time.monotonic() + 0.06
+            while time.monotonic() < stop: pass
+            if time.monotonic() > begin + 1: os.write(theirs, b"%02d" % os.nice(0))
+            os._exit(0)
+    except OSError: time.sleep(0.002)
+seen = os.read(ours, 60000)
+print(seen.count(b"19") * 2 > 0.8 * len(seen), len(seen) > 20)
+"""
+    (result,) = run(server, source)
+    assert result.cells[0].output == "True True\n"
 
 
 @LINUX
@@ -278,20 +335,202 @@ def test_a_semicolon_in_a_files_name_starts_no_cell(tmp_path):
             assert not [value for value in line if value.strip(' "').startswith(tuple("=+-@\t"))], line
 
 
+def in_a_zip(tmp_path: Path, *names: str) -> dict[str, Found]:
+    """The instructor's own: names are as they were on the machine that packed it."""
+    with zipfile.ZipFile(tmp_path / "downloads.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, "{}" if name.endswith(".ipynb") else "")
+    return {found.student: found for found in find(tmp_path / "downloads.zip", CHAPTER, STEMS, tmp_path / "scratch")}
+
+
+@pytest.mark.parametrize("outer", ["", "subs/"], ids=["alone", "in an outer folder"])
+@pytest.mark.parametrize(
+    "name", ["x\\..\\y.ipynb", "x\\..\\bob.ipynb", "..\\..\\..\\ann.ipynb", "..\\bob\\01_basics\\basics.ipynb"]
+)
+def test_a_name_with_backslashes_stays_with_whose_it_is(tmp_path, outer, name):
+    """A file may be called so on Linux, and what it seems to say is no path."""
+    names = [f"{outer}{student}/{CHAPTER}/basics.ipynb" for student in ("ann", "bob", "eve")]
+    found = in_a_zip(tmp_path, *names, f"{outer}eve/{CHAPTER}/{name}")
+    assert set(found) == {"ann", "bob", "eve"}
+    assert [(len(found[s].paths), found[s].flags) for s in ("ann", "bob")] == [(1, ())] * 2
+    assert found["eve"].flags == ("refused",)
+
+
+@pytest.mark.parametrize("outer", ["", "subs/"], ids=["alone", "in an outer folder"])
+def test_many_files_of_one_take_nobody_elses_place(tmp_path, outer):
+    many = [f"{outer}abe/{CHAPTER}/{i}.txt" for i in range(50_001)]
+    found = in_a_zip(tmp_path, *many, *(f"{outer}{student}/{CHAPTER}/basics.ipynb" for student in ("bob", "cid")))
+    assert set(found) == {"abe", "bob", "cid"}
+    assert (found["bob"].flags, found["cid"].flags) == ((), ())
+    assert "refused" in found["abe"].flags and len(found["bob"].paths) == len(found["cid"].paths) == 1
+
+
+@pytest.mark.timeout(20)
+def test_a_name_of_many_characters_takes_no_minutes(tmp_path):
+    (tmp_path / "downloads").mkdir()
+    with zipfile.ZipFile(tmp_path / "downloads" / "ann.zip", "w") as archive:
+        archive.writestr("basics" + "-" * 60_000 + "x.ipynb", "{}")
+    begin = time.monotonic()
+    (found,) = find(tmp_path / "downloads", CHAPTER, STEMS, tmp_path / "scratch")
+    assert len(found.paths) == 1 and time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("ann_1_2_basics.ipynb", "bob_3_4_basics.ipynb"),
+        (f"ann/{CHAPTER}/basics.ipynb", f"bob/{CHAPTER}/basics.ipynb"),
+        (f"{CHAPTER}/basics.ipynb", f"ann/{CHAPTER}/basics.ipynb", f"bob/{CHAPTER}/basics.ipynb"),
+    ],
+)
+def test_who_hands_in_alone_hands_in_for_nobody_else(tmp_path, names):
+    """A late hand-in, graded by itself into the class's results, would replace the others' grades."""
+    (tmp_path / "downloads").mkdir()
+    with zipfile.ZipFile(tmp_path / "downloads" / "eve_7_8_work.zip", "w") as archive:
+        for name in names:
+            archive.writestr(name, "{}")
+    found = find(tmp_path / "downloads", CHAPTER, STEMS, tmp_path / "scratch")
+    assert [one.student for one in found] == ["eve"]
+
+
+UNREADABLE = f"""
+import os, sys
+from pathlib import Path
+from autograder.handins import find
+if os.getuid() == 0:
+    os.setgroups([]); os.setresgid(65533, 65533, 65533); os.setresuid(65533, 65533, 65533)
+print([(found.student, found.flags) for found in find(Path(sys.argv[1]), {CHAPTER!r}, {STEMS!r}, Path(sys.argv[2]))])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no modes")
+def test_a_zip_that_may_not_be_read_is_a_row(tmp_path):
+    """Where the hand-ins lie on a file system that is shared, learners say who may read theirs."""
+    place = tmp_path / "shared"
+    for student in ("ann", "eve"):
+        (place / student).mkdir(parents=True)
+    (place / "ann" / "basics.ipynb").write_text("{}")
+    (place / "eve" / "work.zip").write_bytes(b"PK")
+    (place / "eve" / "work.zip").chmod(0)
+    readable = [
+        folder for folder in (place, *place.parents) if folder.is_relative_to("/tmp") and folder != Path("/tmp")
+    ]
+    modes = [(folder, folder.stat().st_mode) for folder in readable]
+    try:
+        for folder in readable:
+            folder.chmod(0o755)
+        command = [sys.executable, "-c", UNREADABLE, str(place), str(tmp_path / "scratch")]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    finally:
+        for folder, mode in modes:
+            folder.chmod(mode & 0o7777)
+    assert done.stdout == "[('ann', ()), ('eve', ('no notebook', 'refused'))]\n", done.stderr
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_damaged_zip_raises(tmp_path, seed):
+    """Bytes of its lists replaced: the others' rows are there, and it has one."""
+    random = __import__("random").Random(seed)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("basics.ipynb", "{}" * 100)
+        with archive.open("\u00e9/more.ipynb", "w", force_zip64=True) as member:
+            member.write(b"x" * 100)
+    whole = buffer.getvalue()
+    at = whole.rindex(b"PK\5\6")
+    _, _, _, count, total, size, start, _ = struct.unpack("<4s4H2IH", whole[at : at + 22])
+    long = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, total, size, start)
+    long += struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
+    long += struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    for name in ("ann", "bob"):
+        (tmp_path / "in" / name).mkdir(parents=True)
+    (tmp_path / "in" / "bob" / "basics.ipynb").write_text("{}")
+    for _ in range(300):
+        damaged = bytearray(random.choice((whole, whole[:at] + long)))
+        for _ in range(random.choice((1, 1, 2, 4))):
+            place, width = random.randrange(damaged.find(b"PK\1\2"), len(damaged)), random.choice((1, 2, 4, 8))
+            damaged[place : place + width] = bytes([random.choice((0, 127, 128, 255, random.randrange(256)))]) * width
+        (tmp_path / "in" / "ann" / "work.zip").write_bytes(damaged)
+        assert [f.student for f in find(tmp_path / "in", CHAPTER, STEMS, tmp_path / "scratch")] == ["ann", "bob"]
+
+
+# --- the folder of the results --------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_came_late_to_the_lock_does_not_share_the_folder(tmp_path, monkeypatch):
+    """The first run ends between the second's opening the lock's file and locking it; then a third one comes."""
+    first = alone(tmp_path)
+    first.__enter__()
+    ending = [first]
+
+    def late(lock):
+        while ending:
+            ending.pop().__exit__(None, None, None)
+        hold(lock)
+
+    monkeypatch.setattr("autograder.run.hold", late)
+    with alone(tmp_path), pytest.raises(Busy), alone(tmp_path):
+        pass
+
+
+def test_a_notebook_that_was_replaced_does_not_stay(tmp_path, monkeypatch):
+    """The formgrader would show the verdicts of an earlier hand-in beside the new one's points."""
+    monkeypatch.setattr(gradebook, "write", lambda *_: None)
+    run = Run(CHAPTER, tmp_path, 1, "sqlite://")
+    row = Row("ann", CHAPTER, 0.0, 1, {}, {}, [], "", 0.0, 0.0, 1, "x")
+    with (tmp_path / "journal").open("wb") as journal:
+        run._keep(Graded(row, {"basics": "good"}, {"basics": nbformat.v4.new_notebook()}), None, journal)
+        run._keep(Graded(row, {"basics": "bad"}, {}), None, journal)
+    assert (tmp_path / "feedback" / "ann" / CHAPTER / "basics.html").read_text() == "bad"
+    assert not (tmp_path / "autograded" / "ann" / CHAPTER / "basics.ipynb").exists()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_name_that_the_terminal_cannot_write_ends_no_run(encoding):
+    """The report is printed when all is written: a traceback then says that it is not."""
+    code = "from autograder.__main__ import main; import autograder.__main__ as m; from autograder.run import Row\n"
+    code += "m.grade = lambda *a, **k: [Row('\\u674e', '01_basics', 0.0, 1, {}, {}, [], '', 0.0, 0.0, 1, 'x')]\n"
+    code += "raise SystemExit(main(['grade', '01_basics']))"
+    given = os.environ | {"PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=given, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 # --- who opens the page ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(("kind", "piece", "count", "size"), [
     ("code", " \n", 1, 60_000), ("code", " \n", 40, 4_000), ("code", "\f\n", 1, 60_000), ("code", "a.", 1, 60_000),
+    ("code", "\f\r", 1, 8_000), ("code", "\v\r", 1, 8_000), ("code", "\x85\u2028", 1, 14_000), ("code", "*", 1, 14_000),
     ("code", "...", 1, 60_000), ("markdown", "[", 1, 60_000), ("markdown", "![", 1, 60_000),
 ])  # fmt: skip
 def test_a_cell_does_not_hang_the_page_that_shows_it(kind, piece, count, size):
     """nbconvert and Pygments take a time that grows with the square of some texts, in the Jupyter server's one thread."""
-    source = piece * (size // len(piece))
+    source = piece * (size // len(piece)) + "x"
     make = nbformat.v4.new_code_cell if kind == "code" else nbformat.v4.new_markdown_cell
     cells = [make(source if kind == "code" else as_written(source)) for _ in range(count)]
     shown = harmless(nbformat.v4.new_notebook(cells=cells), None)
     begin = time.monotonic()
     HTMLExporter().from_notebook_node(shown)
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.timeout(20)
+def test_many_outputs_do_not_hang_the_page():
+    """Each takes a millisecond, be it of one letter, and nbgrader counts the lines of streams only."""
+    cell = nbformat.v4.new_code_cell("x")
+    one = {"output_type": "display_data", "data": {"text/plain": "a"}, "metadata": {}}
+    cell.outputs = [nbformat.from_dict(one) for _ in range(3000)]
+    shown = harmless(nbformat.v4.new_notebook(cells=[cell, nbformat.from_dict(cell)]), None)
+    assert sum(len(cell.outputs) for cell in shown.cells) < 2500
+
+
+@pytest.mark.timeout(20)
+def test_many_attributes_do_not_hang_the_page():
+    """The parser of HTML compares the name of each with all before it."""
+    html = "<b " + " ".join(chr(0x4E00 + i) for i in range(9_900)) + ">x"
+    outputs = [nbformat.v4.new_output("display_data", data={"text/html": html, "text/plain": "x"}) for _ in range(3)]
+    begin = time.monotonic()
+    harmless(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x", outputs=outputs)]), None)
+    assert time.monotonic() - begin < 3

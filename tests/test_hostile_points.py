@@ -22,7 +22,7 @@ from autograder.chapters import exercise as find
 from autograder.forkserver import ForkServer, Limits
 from autograder.handins import Carried
 from autograder.reference import load
-from autograder.sample_class import submission
+from autograder.sample_class import reference_answers, submission
 from underhood.probes import same
 from underhood.verdict import assess
 
@@ -324,6 +324,118 @@ def test_what_is_forbidden_earns_nothing_by_another_route(route, servers, given)
     assert not earned - {"errors"}  # what raises for wrong shapes calls nothing that is forbidden
 
 
+# --- right answers that look like it --------------------------------------------------------------------------------------
+
+DIFFERENCES = """
+{before}
+def numeric_grad(f, x, h=1e-6):
+    p = x.detach().double().clone()
+    grad = torch.zeros_like(p)
+    with {around}:
+        for i in range(p.numel()):
+            up, down = p.clone(), p.clone()
+            up.view(-1)[i] += h
+            down.view(-1)[i] -= h
+            grad.view(-1)[i] = (f(up) - f(down)) / (2 * h)
+    return {value}
+"""
+RATES = """
+import math
+from bisect import bisect_right
+from functools import partial, wraps
+def as_float(f):
+    @wraps(f)
+    def run(*args, **kwargs): return float(f(*args, **kwargs))
+    return run
+@as_float
+def lr_at(step, base=0.1, warmup=4, total=14, minimum=0.01):
+    if bisect_right([warmup], step) == 0: return base * (step + 1) / warmup
+    if step >= total: return minimum
+    half = partial(lambda a, b: (1 + math.cos(math.pi * a / b)) / 2, b=total - warmup)
+    return minimum + (base - minimum) * half(step - warmup)
+"""
+CLIPPED = """
+import math
+from typing import cast
+from torch import Tensor
+def clip_by_global_norm(params, max_norm):
+    gradients = [p.grad for p in params if isinstance(p.grad, Tensor)]
+    norm = math.sqrt(sum(float((g ** 2).sum()) for g in gradients))
+    if math.isnan(norm): raise ValueError
+    if norm > max_norm:
+        for g in gradients: g.mul_(max_norm / (norm + 1e-6))
+    return cast(float, norm)
+"""
+ROWS = """
+def jacobian_rows(f, x):
+    leaf = x.detach().requires_grad_()
+    y = f(leaf).reshape(-1)
+    jacobian = [torch.autograd.grad(y, leaf, e, retain_graph=True)[0] for e in torch.eye(len(y), dtype=y.dtype)]
+    return torch.stack(jacobian).reshape(len(y), -1)
+"""
+
+
+def differences(before: str = "", around: str = "torch.no_grad()", value: str = "grad") -> str:
+    return DIFFERENCES.format(before=before, around=around, value=value)
+
+
+X = "x = torch.ones(2, dtype=torch.float64, requires_grad=True)\n"
+# The exercise, its answer ("" for the reference's), and a cell between it and its check.
+FAIR = {
+    "no_grad by its own name": ("numeric_grad", differences("from torch import no_grad", "no_grad()"), "pass"),
+    "inference_mode": ("numeric_grad", differences("from torch import inference_mode", "inference_mode()"), "pass"),
+    "set_grad_enabled": (
+        "numeric_grad",
+        differences("from torch import set_grad_enabled", "set_grad_enabled(False)"),
+        "pass",
+    ),
+    "typing": ("numeric_grad", differences("from typing import cast, overload", value="cast(object, grad)"), "pass"),
+    "a local name": ("numeric_grad", differences(), f"from torch.autograd import grad\n{X}grad(x.sum(), x)"),
+    "compared with autograd": (
+        "numeric_grad",
+        "",
+        f"{X}numeric_grad(torch.sum, x).sub(torch.autograd.grad(x.sum(), x)[0]).abs()",
+    ),
+    "a local name, imported in a test": (
+        "jacobian_rows",
+        ROWS,
+        "def test():\n    from torch.autograd.functional import jacobian\n    jacobian(torch.sin, torch.ones(2))\ntest()",
+    ),
+    "compared with torch.func": (
+        "vjp",
+        "",
+        f"{X}vjp(torch.sin, [x], x)[0].allclose(torch.func.vjp(torch.sin, x)[1](x)[0])",
+    ),
+    "a tensor's number": ("Scalar", "", "x = torch.tensor(2.0)\nScalar(x.item()).exp().backward()"),
+    "compared with a tensor": ("leaf_rule", "", f"{X}leaf_rule('operation', True, True).__eq__((x * 2).is_leaf)"),
+    "the standard library": ("lr_at", RATES, "pass"),
+    "a tensor's type": ("clip_by_global_norm", CLIPPED, "pass"),
+    "compared with the loss": (
+        "bce_with_logits",
+        "",
+        "z, t = torch.ones(2), torch.ones(2)\n"
+        "bce_with_logits(z, t).allclose(torch.nn.functional.binary_cross_entropy_with_logits(z, t))",
+    ),
+}
+
+
+@pytest.mark.parametrize("about", FAIR)
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
+def test_a_right_answer_keeps_its_points_whatever_its_names_and_its_tests_are(about, servers, given):
+    name, answer, tried = FAIR[about]
+    chapter = find(name).chapter
+    right = reference_answers(chapter)
+    (stem, notebook), *_ = submission(chapter, {**right, name: answer or right[name]}).items()
+    at = next(
+        i for i, c in enumerate(notebook.cells) if c.metadata.get("nbgrader", {}).get("grade_id") == f"{chapter}-{name}"
+    )
+    notebook.cells.insert(at + 1, nbformat.v4.new_code_cell(tried))
+    found = intake.Found("s", (Carried(f"{stem}.ipynb", json.dumps(notebook).encode()),))
+    row = run.grade_one(chapter, found, servers[chapter], 77, given[chapter]).row
+    assert not [part for part, points in row.parts[name].items() if not points]
+
+
 # --- answers from memory --------------------------------------------------------------------------------------------------
 
 
@@ -406,6 +518,27 @@ def detected(G, prev_sign, directions):
 def test_a_wrong_value_that_looks_right_earns_nothing(name, fn, parts):
     found = judge.judge(name, fn).parts
     assert not [part for part in parts if found[part]], found
+
+
+# The reference's answer, wrong in one place (what once got full marks in other exercises: `test_exercises_gaps.py`).
+SLIPS = [
+    ("quantize_multiplier", "if not 0 < m < np.inf", "if not m < np.inf"),
+    ("row_norms", "x.dim() != 2", "x.dim() < 2"),
+    ("lr_at", "step + 1", "step"),
+    ("dequantize", "q.astype(np.float32)", "q.astype(np.float64)"),
+]
+
+
+@pytest.mark.parametrize("name, right, wrong", SLIPS, ids=[f"{name}-{wrong[:40]}" for name, _, wrong in SLIPS])
+def test_one_slip_costs_a_point_whatever_the_seed(name, right, wrong):
+    chapter = find(name).chapter
+    source = reference_answers(chapter)[name]
+    assert right in source
+    names = {**load(chapter), "__name__": "__main__"}
+    exec(source.replace(right, wrong), names)
+    for seed in range(3):
+        found = judge.judge(name, names[name], seed, names)
+        assert found.points < found.max_points, seed
 
 
 # --- values that cost the judge time --------------------------------------------------------------------------------------

@@ -75,6 +75,8 @@ def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str
         for binding in _bindings(source):
             if isinstance(binding.means, ast.Import | ast.ImportFrom):
                 known |= _imports(binding.means)
+            if binding.name == name in defined and not binding.afresh:
+                continue  # perhaps undone, or never reached: the live object's own source tells, see `in_object`
             if binding.afresh:
                 defined[binding.name] = []
             defined.setdefault(binding.name, []).append(binding.means)
@@ -301,7 +303,9 @@ def _aliases(names: Mapping[str, Any]) -> dict[str, str]:
         elif (
             callable(value) and type(getattr(value, "__module__", None)) is str and value.__module__.startswith("torch")
         ):
-            found[key] = f"{value.__module__}.{getattr(value, '__name__', key)}"
+            label = str(getattr(value, "__name__", key))
+            main = getattr(sys.modules.get("torch"), label, None) is value  # torch.no_grad, wherever it is defined
+            found[key] = f"torch.{label}" if main else f"{value.__module__}.{label}"
     return found
 
 

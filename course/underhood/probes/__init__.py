@@ -217,7 +217,7 @@ def clean_slate() -> Iterator[None]:
     """A known state around a case, whatever earlier cells left behind; the learner's own state comes back afterwards.
 
     Covers warnings, the random generators, the recursion limit, numpy's error state and print options, torch's default
-    dtype, grad mode and number of threads.
+    dtype, grad mode, anomaly detection and number of threads.
     """
     torch = sys.modules.get("torch")
     limit, python_state, numpy_state = sys.getrecursionlimit(), random.getstate(), np.random.get_state()
@@ -232,6 +232,7 @@ def clean_slate() -> Iterator[None]:
             stack.callback(generator.set_state, generator.get_state())
             generator.manual_seed(SEED)
             stack.enter_context(torch.enable_grad())
+            stack.enter_context(torch.autograd.set_detect_anomaly(False))
             dtype = torch.get_default_dtype()
             stack.callback(torch.set_default_dtype, dtype)
             torch.set_default_dtype(torch.float32)
