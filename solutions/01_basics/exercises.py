@@ -498,6 +498,7 @@ def random_rows(rng):
     row = tensor(rng.normal(size=(2, 5)))
     yield Case("one weight more than values", "errors", (row, torch.ones(6).double()), raises=ValueError)
     yield Case("weights in two dimensions", "errors", (row, torch.ones(2, 2).double()), raises=ValueError)
+    yield Case("a weight without an axis", "errors", (row, tensor(rng.normal())), raises=ValueError)
     yield Case("as many weights as values: allowed", "errors", (row, tensor(rng.normal(size=5))))
     yield Case("a single weight: allowed", "errors", (row, tensor(rng.normal(size=1))))
 
@@ -563,6 +564,7 @@ ORDINAL_RANK_SUM = Exercise(
             raises=ValueError,
         ),
         Case("weights in two dimensions", "errors", (ramp(1, 4), tensor([[0.5, 0.5]])), raises=ValueError),
+        Case("one weight of shape ()", "errors", (ramp(1, 4), tensor(0.5)), raises=ValueError),
         Case("as many weights as values", "errors", (tensor([[2.0, 3.0]]), tensor([1.0, 0.5])), expected=tensor([4.0])),
     ),
     hidden=random_rows,
@@ -635,6 +637,8 @@ def random_maps(rng):
     for kernel, stride, padding in ((3, 1, 1), ((2, 5), (2, 3), (1, 2)), ((4, 1), 2, (2, 0))):
         about = f"negative maps, windows of {kernel}, stride {stride}, padding {padding}"
         yield pool(about, "padding", below, weights=falling, kernel_size=kernel, stride=stride, padding=padding)
+    gaps = tensor([float(rng.uniform(0.1, 1)), 0.0, float(rng.uniform(0.1, 1)), 0.0]).double()
+    yield pool("padding, and weights of zero", "padding", below, weights=gaps, kernel_size=(2, 3), padding=(0, 1))
     yield pool("random maps", "gradient and weights", x, weights=falling, kernel_size=2, _compare="gradient")
     yield pool(
         "random maps, overlapping windows with padding",
@@ -659,6 +663,11 @@ def random_maps(rng):
         padding=(1, 2),
         raises=ValueError,
     )
+    for kernel in ((2, 3), (3, 2)):
+        weights = tensor(rng.random(6))
+        yield pool(f"as many weights as cells, windows of {kernel}", "errors", x, weights=weights, kernel_size=kernel)
+    flat = {"weights": tensor(rng.random(4)), "kernel_size": (3, 1)}
+    yield pool("one weight too many, windows of (3, 1)", "errors", x, **flat, raises=ValueError)
     signs = tensor([1.0, -rng.random()]).double()
     yield pool("padding and a negative weight", "errors", x, weights=signs, kernel_size=2, padding=1, raises=ValueError)
     yield pool("a negative weight without padding: allowed", "errors", x, weights=signs, kernel_size=2)
@@ -812,6 +821,13 @@ class LearnedWeights(Pooling):
         return super().forward(x).clone()
 
 
+class NoZeroWeights(Pooling):
+    def check(self, weights):
+        super().check(weights)
+        if any(self.padding) and weights.min() <= 0:
+            raise ValueError("padding with such weights")
+
+
 class Unchecked(Pooling):
     def check(self, weights):
         pass
@@ -928,6 +944,15 @@ ORDINAL_POOL_2D = Exercise(
             padding=(1, 0),
         ),
         pool(
+            "the maximum as weights 1, 0, 0, 0, one ring of padding",
+            "padding",
+            FALLING,
+            tensor([[[[-1.0, -2.0], [-4.0, -5.0]]]]),
+            weights=tensor([1.0, 0.0, 0.0, 0.0]),
+            kernel_size=2,
+            padding=1,
+        ),
+        pool(
             "where the gradient goes",
             "gradient and weights",
             ROOM,
@@ -946,6 +971,14 @@ ORDINAL_POOL_2D = Exercise(
             _compare="state",
         ),
         pool("five weights on four cells", "errors", ROOM, weights=torch.ones(5), kernel_size=2, raises=ValueError),
+        pool(
+            "six weights on windows two high and three wide",
+            "errors",
+            ramp(1, 1, 2, 3),
+            tensor([[[[2.5]]]]),
+            weights=tensor([0.5, 0.0, 0.0, 0.0, 0.0, 0.5]),
+            kernel_size=(2, 3),
+        ),
         pool(
             "padding 2 around windows of 3",
             "errors",
@@ -1053,6 +1086,11 @@ ORDINAL_POOL_2D = Exercise(
             "making the weights trainable",
             LearnedWeights,
             hint="A Parameter is changed by the optimizer. What does a module keep fixed tensors in?",
+        ),
+        Mistake(
+            "refusing weights of zero where there is padding",
+            NoZeroWeights,
+            hint="Zero is not negative. Which weights make the maximum, and are all of them positive?",
         ),
         Mistake(
             "taking any weights and any padding",
@@ -1246,6 +1284,7 @@ def random_images(rng):
     batch = images(2, 2, 3, 3)
     yield Case("images of float64", "errors", (torch.from_numpy(batch / 255),), raises=ValueError)
     yield Case("one image without a batch axis", "errors", (torch.from_numpy(batch[0]),), raises=ValueError)
+    yield Case("five axes", "errors", (torch.from_numpy(batch[:, None]),), raises=ValueError)
     yield Case("images of int64, a numpy array", "errors", (batch.astype("int64"),), raises=ValueError)
     yield Case("a batch of one image: allowed", "errors", (torch.from_numpy(images(1, 3, 2, 4)),))
     yield Case("a batch of one image of one pixel: allowed", "errors", (torch.from_numpy(images(1, 1, 1, 3)),))
@@ -1339,6 +1378,7 @@ TO_NCHW = Exercise(
         ),
         Case("images of float32", "errors", (BYTES / 255,), raises=ValueError),
         Case("one image without a batch axis", "errors", (BYTES[0],), raises=ValueError),
+        Case("five axes", "errors", (BYTES[None],), raises=ValueError),
         Case("a numpy array of int64", "errors", (PAIR.long().numpy(),), raises=ValueError),
         Case(
             "one image of one pixel",
@@ -1536,6 +1576,7 @@ def random_tables(rng):
         yield Case(f"{n} rows of {value}, {dtype}", "constant columns", (same, other[:, :1].to(dtype)))
     yield Case("one column too few", "errors", (train, other[:, 1:]), raises=ValueError)
     yield Case("one column against many", "errors", (train, other[:, :1]), raises=ValueError)
+    yield Case("many columns against one", "errors", (train[:, :1], other), raises=ValueError)
     yield Case("a single other row: allowed", "errors", (train, other[:1]))
     yield Case("a single column: allowed", "errors", (train[:, :1], other[:, :1]))
 
@@ -1641,6 +1682,7 @@ STANDARDIZE = Exercise(
         ),
         Case("three columns against two", "errors", (TRAIN, ramp(2, 2)), raises=ValueError),
         Case("three columns against one", "errors", (TRAIN, ramp(2, 1)), raises=ValueError),
+        Case("one column against three", "errors", (TRAIN[:, :1], ramp(2, 3)), raises=ValueError),
         Case(
             "one column each",
             "errors",
