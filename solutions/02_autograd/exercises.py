@@ -778,6 +778,7 @@ def random_slopes(rng):
     f = Build("autograd.powers", exponents=[2, 3, 4])
     yield Case("Σx² + Σx³ + Σx⁴ at random numbers", "values", (f, normal(rng, 4)))
     yield Case("Σx³, x of shape ()", "values", (Build("autograd.cubes"), normal(rng)))
+    yield Case("row 0 times row 1, summed", "values", (Build("autograd.row_products"), normal(rng, 2, 4)))
     for shape in ((3,), (2, 2)):
         x = normal(rng, *shape).float()
         yield Case(f"float32 numbers of shape {shape}", "float32 inputs", (Build("autograd.cubes_and_sines"), x))
@@ -787,12 +788,15 @@ def random_slopes(rng):
     yield Case("Σx⁴ with h = 0.25", "the step h", (f, normal(rng, 2, 2)), {"h": 0.25})
 
 
-def differences(f, x, h=1e-6, *, dtype=torch.float64, forward=False, undo=True, own_copy=True, whole=False, width=2.0):
+def differences(
+    f, x, h=1e-6, *, dtype=torch.float64, forward=False, undo=True, own_copy=True, whole=False, width=2.0, flat=False
+):
     """Divided differences with their faults switched on one by one."""
     point = x.to(dtype)
     point = point.clone() if own_copy else point
     result = torch.zeros_like(point, dtype=torch.float64)
     values, slopes = point.reshape(-1), result.reshape(-1)
+    point = values if flat else point
     for i in range(len(values)):
         at = slice(None) if whole else i
         start = values[at].clone()
@@ -830,6 +834,12 @@ NUMERIC_GRAD = Exercise(
             expected=doubles(5.0, 0.87, 8.0),
         ),
         Case(
+            "row 0 times row 1, summed, at [[1 2 3] [4 5 6]]: f looks at rows",
+            "values",
+            (Build("autograd.row_products"), tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64)),
+            expected=tensor([[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]], dtype=torch.float64),
+        ),
+        Case(
             "Σx³ at [0.5 2], float32",
             "float32 inputs",
             (Build("autograd.cubes"), tensor([0.5, 2.0])),
@@ -840,6 +850,12 @@ NUMERIC_GRAD = Exercise(
             "the step h",
             (Build("autograd.cubes"), doubles(1.0, 2.0), 0.5),
             expected=doubles(3.25, 12.25),
+        ),
+        Case(
+            "10¹² · Σx³ at [0 0], h left out: the central difference is 10¹² · h²",
+            "the step h",
+            (Build("autograd.cubes", scale=1e12), doubles(0.0, 0.0)),
+            expected=doubles(1.0, 1.0),
         ),
     ),
     hidden=random_slopes,
@@ -880,6 +896,11 @@ NUMERIC_GRAD = Exercise(
             hint="x + h moves every element. A partial derivative moves one and leaves the others where they are.",
         ),
         Mistake(
+            "handing f a flat copy of x",
+            lambda f, x, h=1e-6: differences(f, x, h, flat=True),
+            hint="f may look at the rows of a matrix. Which shape does it need to get?",
+        ),
+        Mistake(
             "moving all elements at once",
             lambda f, x, h=1e-6: differences(f, x, h, whole=True),
             hint="A partial derivative moves one element and leaves the others where they are.",
@@ -911,6 +932,9 @@ def random_checks(rng):
     one[1, int(rng.integers(3))] = -1.0
     yield Case("one sign wrong among six", "values", (squares(x, one), x, right_gradient(x)))
     big = 1000 * x
+    yield Case(
+        "large negative gradients, off by a little", "tolerance", (squares(big, 1 + 9e-7), -big, right_gradient(-big))
+    )
     yield Case("large gradients, off by a little", "tolerance", (squares(big, 1 + 9e-7), big, right_gradient(big)))
     one = torch.ones(2, 3, dtype=torch.float64)
     one[0, int(rng.integers(3))] = 1 + 1e-4
@@ -949,6 +973,7 @@ def compared(
     tol=1e-6,
     *,
     relative=True,
+    signed=False,
     floor=1.0,
     dtype=torch.float64,
     any_larger=False,
@@ -965,7 +990,7 @@ def compared(
         f(leaf).backward()
     analytic = leaf.grad if reads else torch.autograd.grad(f(leaf), leaf)[0]
     numeric = numeric_grad(f, x.detach().double())
-    size = numeric.abs().amax() if largest else numeric.abs()
+    size = numeric if signed else numeric.abs().amax() if largest else numeric.abs()
     allowed = tol * (size.clamp_min(floor) + added if relative else torch.ones_like(numeric))
     off = (analytic.double() - numeric).abs()
     if whole:
@@ -1017,6 +1042,16 @@ GRAD_CHECK = Exercise(
                 squares(doubles(1000), 1.0000005),
                 doubles(1000.0),
                 Build("autograd.prepared_gradient", gradient=doubles(2000.0)),
+            ),
+            expected=True,
+        ),
+        Case(
+            "numeric −2000, analytic −2000.001: within 1e-6 of 2000",
+            "tolerance",
+            (
+                squares(doubles(1000), 1.0000005),
+                doubles(-1000.0),
+                Build("autograd.prepared_gradient", gradient=doubles(-2000.0)),
             ),
             expected=True,
         ),
@@ -1149,6 +1184,11 @@ GRAD_CHECK = Exercise(
             hint="Beside a slope of 2000, a slope of 2 may then be off by 0.002. Which |numeric| bounds which difference?",
         ),
         Mistake(
+            "a tolerance that grows with positive slopes only",
+            lambda f, x, numeric_grad, tol=1e-6: compared(f, x, numeric_grad, tol, signed=True),
+            hint="max(1, −2000) is 1. What stands between the bars in |numeric|?",
+        ),
+        Mistake(
             "adding an absolute and a relative tolerance",
             lambda f, x, numeric_grad, tol=1e-6: compared(f, x, numeric_grad, tol, floor=0.0, added=True),
             hint="torch.allclose allows atol + rtol · |numeric|. The docstring asks for the larger of two, not for their sum.",
@@ -1182,6 +1222,8 @@ def random_expressions(rng):
         "y = (a - 3).relu() + (b + 1).relu() ** 2 + c ** -1.5",
     ):
         yield Case(f"{step} at random numbers", "values", ({"a": a, "b": b, "c": c}, [step]))
+    near = {"a": float(rng.uniform(0.05, 0.95)), "b": -float(rng.uniform(0.05, 0.95))}
+    yield Case("y = a.relu() + b.relu(), both between −1 and 1", "values", (near, ["y = a.relu() + b.relu()"]))
     steps = ["d = a * b", "e = d + d * c", "y = d * e - e / d + e"]
     yield Case("; ".join(steps), "reused values", ({"a": sign * a, "b": b, "c": c}, steps))
     steps = ["u = v * v", "v = u + u"]
@@ -1384,8 +1426,8 @@ SCALAR = Exercise(
         Case(
             "y = a.tanh() + b.relu() + c.relu()",
             "values",
-            ({"a": math.log(2.0), "b": -1.0, "c": 2.0}, ["y = a.tanh() + b.relu() + c.relu()"]),
-            expected={"value": 2.6, "grad": {"a": 0.64, "b": 0.0, "c": 1.0}},
+            ({"a": math.log(2.0), "b": -0.5, "c": 0.25}, ["y = a.tanh() + b.relu() + c.relu()"]),
+            expected={"value": 0.85, "grad": {"a": 0.64, "b": 0.0, "c": 1.0}},
         ),
         Case(
             "y = a.log().exp()",

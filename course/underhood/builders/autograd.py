@@ -65,6 +65,11 @@ def products() -> Callable[[Tensor], Tensor]:
     return lambda x: torch.stack([x[0] * x[1], x[1] ** 2, x[0] - x[1]])
 
 
+def row_products() -> Callable[[Tensor], Tensor]:
+    """x ↦ Σⱼ x₀ⱼ x₁ⱼ for an x of two rows, of shape (): another function of the same numbers where x comes flat."""
+    return lambda x: (x[0] * x[1]).sum()
+
+
 def squares_of_product(matrix: Tensor) -> Callable[[Tensor], Tensor]:
     """x ↦ (x @ matrix)², element by element, for x of shape (…, k) and a matrix of shape (k, l)."""
     return lambda x: (x @ matrix.to(x.dtype)) ** 2
