@@ -57,6 +57,14 @@ def random_sgd(rng):
     dropping = [{"lr": lr / 3**i, "momentum": mu, "dampening": damp} for i in range(4)]
     yield descent("momentum, dampening, a falling learning rate", "momentum", start, given, dropping)
     yield descent(
+        "every gradient in the tensor of the first one",
+        "momentum",
+        start,
+        given,
+        dropping,
+        kw={"same_grad_tensor": True},
+    )
+    yield descent(
         "a fresh state before step 3",
         "momentum",
         start,
@@ -82,6 +90,7 @@ def sgd_variant(
     rebind=False,
     spoil=False,
     remembers=True,
+    copies=True,
 ):
     """SGD with one thing done differently."""
 
@@ -100,7 +109,9 @@ def sgd_variant(
                     entering = lr * g if inside else g
                     started = remembers and i in state
                     start = entering if first == "gradient" else factor * entering
-                    state[i] = momentum * state[i] + factor * entering if started else start.clone()
+                    state[i] = (
+                        momentum * state[i] + factor * entering if started else start.clone() if copies else start
+                    )
                     g = entering + momentum * state[i] if nesterov and ahead else state[i]
                     step = g if inside else lr * g
                 else:
@@ -171,6 +182,15 @@ SGD_STEP = Exercise(
             [{"lr": 0.1, "momentum": 0.9}] * 3,
             kw={"fresh_state_before": 3},
             expected=after([[0.8]], [[0.46]], [[0.368]]),
+        ),
+        descent(
+            "w² from 1, every gradient in the tensor of the first one",
+            "momentum",
+            [f64([1.0])],
+            SQUARE,
+            [{"lr": 0.1, "momentum": 0.9}] * 3,
+            kw={"same_grad_tensor": True},
+            expected=after([[0.8]], [[0.46]], [[0.062]]),
         ),
         descent(
             "decay without momentum, x² + 3y² from (1, -2)",
@@ -253,6 +273,11 @@ SGD_STEP = Exercise(
             "putting new tensors into the list",
             sgd_variant(rebind=True),
             hint="The model holds the old tensors. Which method changes a tensor itself?",
+        ),
+        Mistake(
+            "keeping p.grad itself as the velocity",
+            sgd_variant(copies=False),
+            hint="zero_grad(set_to_none=False) and backward write into the same tensor again. What is your velocity then?",
         ),
         Mistake(
             "forgetting the velocity between the steps",
@@ -360,6 +385,14 @@ ADAM_STEP = Exercise(
             SQUARE,
             [{"lr": 0.1}] * 3,
             expected=after([[0.9000000005]], [[0.80041222869]], [[0.70158627295]]),
+        ),
+        descent(
+            "w² from 1, lr left out",
+            "values",
+            [f64([1.0])],
+            SQUARE,
+            [{}] * 2,
+            expected=after([[0.999000000005]], [[0.998000026214]]),
         ),
         descent(
             "two parameters, other betas",
@@ -666,6 +699,8 @@ def random_logits(rng):
     column, n = drawn(rng, 4, 1), int(rng.integers(2, 5))
     yield losses("a column and a row", "errors", column, labels(4), raises=ValueError)
     yield losses("one target for all", "errors", drawn(rng, n), labels(1), raises=ValueError)
+    yield losses("one logit for all", "errors", drawn(rng, 1), labels(n), raises=ValueError)
+    yield losses("a row and a column", "errors", drawn(rng, n), labels(n, 1), raises=ValueError)
     yield losses("a column and a column: allowed", "errors", column, labels(4, 1))
     yield losses("a single logit: allowed", "errors", drawn(rng, 1), labels(1))
 
@@ -749,6 +784,7 @@ BCE_WITH_LOGITS = Exercise(
             raises=ValueError,
         ),
         losses("logits (3,), one target", "errors", f64([2.0, -1.0, 0.5]), f64([1.0]), raises=ValueError),
+        losses("one logit, targets (3,)", "errors", f64([2.0]), f64([1.0, 0.0, 0.0]), raises=ValueError),
         losses(
             "logits and targets (3, 1)",
             "errors",
@@ -1075,6 +1111,8 @@ def random_trainings(rng):
     settings = {"lr": round(float(rng.uniform(0.3, 0.6)), 2), "batch_size": int(rng.integers(3, 6))}
     short = {"epochs": 3, "of_epochs": [1, 2, 3]}
     yield training("other rows and settings", "values", show=["loss", "val_loss"], **rows, **settings, **short)
+    asked = {"validation_split": round(float(rng.uniform(0.1, 0.3)), 2), "fractions": True, "epochs": 1}
+    yield training("another fraction: what split is asked for", "values", **rows, **settings, **asked)
     for threshold in (0.5, 0.65):
         about = f"other rows, threshold {threshold}"
         more = {"epochs": 9, "of_epochs": [1, 5, 7, 9], "threshold": threshold}
@@ -1108,6 +1146,7 @@ def fit_variant(
     number=float,
     grad_off=True,
     restores=True,
+    fraction=lambda validation_split: validation_split,
 ):
     """A training loop with one thing done differently."""
 
@@ -1117,7 +1156,7 @@ def fit_variant(
         return stable(z, t).mean(), ((positive(z, threshold)) == (t == 1)).sum().item()
 
     def fit(model, X, y, split, validation_split=0.33, batch_size=10, epochs=100, lr=0.1, threshold=0.5):
-        X_train, y_train, X_val, y_val = data(*split(X, y, validation_split))
+        X_train, y_train, X_val, y_val = data(*split(X, y, fraction(validation_split)))
         history = {"loss": [], "acc": [], "val_loss": [], "val_acc": []}
         was = model.training
 
@@ -1192,6 +1231,27 @@ FIT = Exercise(
             show=["loss", "val_loss"],
             of_epochs=[1, 100],
             expected={"epochs": 100, "loss": [0.79957292, 0.12077592], "val_loss": [0.70038709, 0.38474120]},
+        ),
+        training(
+            "validation_split 0.25: what split is asked for",
+            "values",
+            n=20,
+            train=EVEN,
+            validation=ODD,
+            epochs=1,
+            fractions=True,
+            validation_split=0.25,
+            expected={"split was asked for": [0.25]},
+        ),
+        training(
+            "validation_split left out: what split is asked for",
+            "values",
+            n=20,
+            train=EVEN,
+            validation=ODD,
+            epochs=1,
+            fractions=True,
+            expected={"split was asked for": [0.33]},
         ),
         training(
             "the first two epochs",
@@ -1328,6 +1388,11 @@ FIT = Exercise(
             "taking the sigmoid twice",
             fit_variant(squash=True),
             hint="The loss takes logits and applies the sigmoid itself. What does it get from you?",
+        ),
+        Mistake(
+            "asking split for a third, whatever is given",
+            fit_variant(fraction=lambda validation_split: 0.33),
+            hint="0.33 is a default. Which argument holds what the caller wants?",
         ),
         Mistake(
             "validating before the epoch's training",

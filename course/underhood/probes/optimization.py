@@ -17,6 +17,7 @@ def steps(
     options: list[dict[str, Any]],
     fresh_state_before: int | None = None,
     in_place: bool = False,
+    same_grad_tensor: bool = False,
 ) -> dict[str, Any]:
     """Take one step after the other with an optimizer's step function `fn(params, state, **options)`.
 
@@ -32,6 +33,8 @@ def steps(
         Number of the step (from 1) at which an empty state is handed over in place of the old one.
     in_place
         Report side effects as well.
+    same_grad_tensor
+        Write every later gradient into the tensor of the first one, as zero_grad(set_to_none=False) and backward do.
 
     Returns
     -------
@@ -48,7 +51,11 @@ def steps(
         given = gradients(current) if callable(gradients) else gradients[number - 1]
         handed = [None if g is None else g.detach().clone() for g in given]
         for p, g in zip(current, handed, strict=True):
-            p.grad = g
+            if same_grad_tensor and p.grad is not None and g is not None:
+                p.grad.copy_(g)
+            else:
+                p.grad = g
+        handed = [p.grad for p in current]
         fn(current, state, **arguments)
         kept = kept and all(
             p.grad is h and (h is None or g is None or torch.equal(h, g))
@@ -125,6 +132,7 @@ def training(
     of_epochs: Sequence[int] = (),
     rows: Sequence[int] = (),
     phases: bool = False,
+    fractions: bool = False,
     **settings: Any,
 ) -> dict[str, Any]:
     """Train a network and look at what a case asks for.
@@ -137,9 +145,19 @@ def training(
         Rows of X for which the trained network's logits are reported.
     phases
         Report the phases in which the network was called, and the mode in which it was left.
+    fractions
+        Report the different fractions that `split` was asked for.
     """
-    history = fn(model, X, y, split, **settings)
+    asked: list[Any] = []
+
+    def watched(X: Tensor, y: Tensor, validation_split: float) -> tuple[Tensor, ...]:
+        asked.append(validation_split)
+        return split(X, y, validation_split)
+
+    history = fn(model, X, y, watched, **settings)
     seen: dict[str, Any] = {}
+    if fractions:
+        seen["split was asked for"] = list(dict.fromkeys(asked))
     if show:
         seen["epochs"] = len(history[show[0]])
         seen |= {key: [history[key][epoch - 1] for epoch in of_epochs] for key in show}
