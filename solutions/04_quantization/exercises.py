@@ -1421,6 +1421,8 @@ def miss(index, got, want, kind, pair=None):
 DIM, BRIGHT = uint8([[[10, 20, 30], [40, 50, 60]]]), np.full((1, 2, 3), 250, uint8)
 THREE = uint8([[[250, 240]], [[10, 245]], [[230, 250]]])  # three channels, one row of two pixels
 CROSSING = int8([[[[50, 100]], [[-20, 100]], [[100, 110]]]])  # products 2 and 3 are in two pixels
+HIGH = uint8([[[255, 254]], [[191, 255]]])  # two channels, two pixels: with weights 127 and 2 at the upper limit
+LOW = uint8([[[255, 255]], [[128, 129]]])  # with weights -128 and -1 at the lower one
 
 EXPLAIN_MISSES = Exercise(
     name="explain_misses",
@@ -1453,6 +1455,24 @@ EXPLAIN_MISSES = Exercise(
             "saturation",
             (uint8([[[90, 91]]]), uint8([[[91, 91]]]), BRIGHT, int8([[[[-90, -90], [2, 1]]]]), 10, 1, 0),
             expected=[miss((0, 0, 0), 90, 91, "saturation", ((0, 0, 0), (0, 1, 0)))],
+        ),
+        Case(
+            "pairs of exactly 32767 and 32768",
+            "saturation",
+            (uint8([[[70, 71]]]), uint8([[[75, 61]]]), HIGH, int8([[[[127]], [[2]]]]), 0, 1, 0),
+            expected=[
+                miss((0, 0, 0), 70, 75, "other"),
+                miss((0, 0, 1), 71, 61, "saturation", ((0, 0, 0), (0, 0, 1))),
+            ],
+        ),
+        Case(
+            "pairs of exactly -32768 and -32769",
+            "saturation",
+            (uint8([[[70, 71]]]), uint8([[[75, 81]]]), LOW, int8([[[[-128]], [[-1]]]]), 0, 1, 0),
+            expected=[
+                miss((0, 0, 0), 70, 75, "other"),
+                miss((0, 0, 1), 71, 81, "saturation", ((0, 0, 0), (0, 0, 1))),
+            ],
         ),
         Case(
             "a large sum of small pairs",
@@ -1530,6 +1550,11 @@ EXPLAIN_MISSES = Exercise(
                 )
             ),
             hint="The pairs' sums are added in 32 bits. Only inside a pair there are 16.",
+        ),
+        Mistake(
+            "the same limit on both sides of zero",
+            explained(bad=lambda sums, products: np.flatnonzero(np.abs(sums) > 32767)),
+            hint="Which of -32768 and 32768 fits into 16 bits?",
         ),
         Mistake(
             "subtracting codes in uint8",
