@@ -770,6 +770,8 @@ def random_brackets(rng):
         (Build("ode.undefined_beyond", start=0.9, slope=1.0, offset=-0.5), 0.0, 1.0, "left"),
         raises=ValueError,
     )
+    undefined = Build("ode.undefined_beyond", start=1.0, slope=1.0, offset=-float(rng.uniform(0.1, 0.4)))
+    yield Case("nan at a", "errors", (undefined, 1.0, 0.0, "left"), raises=ValueError)
     hole = Build("ode.with_a_hole", middle=float(rng.uniform(0.4, 0.6)), radius=0.1)
     yield Case("nan around the root", "errors", (hole, 0.0, 1.0, "right"), raises=ValueError)
     bend = Build("ode.polynomial", coefficients=[-low, 0.0, 1.0])
@@ -889,6 +891,12 @@ BRACKET_ROOT = Exercise(
             "nan at b",
             "errors",
             (Build("ode.undefined_beyond", start=0.9, slope=1.0, offset=-0.5), 0.0, 1.0, "left"),
+            raises=ValueError,
+        ),
+        Case(
+            "nan at a, from 1 down to 0",
+            "errors",
+            (Build("ode.undefined_beyond", start=1.0, slope=1.0, offset=-0.4), 1.0, 0.0, "left"),
             raises=ValueError,
         ),
         Case(
@@ -1083,6 +1091,12 @@ DETECT = Exercise(
             "zeros",
             (array([1, 2], [0, 1], [-1, -1]), array(1, 1), array(0, 0)),
             expected=(1, [0]),
+        ),
+        Case(
+            "exactly zero in row 2, from below",
+            "zeros",
+            (array([-2], [-1], [0], [1]), array(-1), array(0)),
+            expected=(2, [0]),
         ),
         Case(
             "it starts at zero and goes down: the answer holds None",
@@ -1337,6 +1351,13 @@ APPLY_EVENT = Exercise(
             (PLAIN, 0.5, array(3, 4), TO_ZERO, 1, (True, True)),
             {"_compare": "saved"},
             expected=[(0.5, array(3, 4)), (0.5, array(3, 0))],
+        ),
+        Case(
+            "save_positions left out: before and after",
+            "saved points",
+            (PLAIN, 0.5, array(3, 4), TO_ZERO, 0),
+            {"_compare": "saved"},
+            expected=[(0.5, array(3, 4)), (0.5, array(0, 4))],
         ),
         Case(
             "after only",
@@ -1661,6 +1682,20 @@ BOUNCE = Exercise(
             "contact",
             (1e-16, -0.5, 0.5, 10.0, 0.25),
             expected=(0.0, 0.25, False, 0.025),
+        ),
+        Case(
+            "a rebound of 0.5e-6 m/s, tol left out",
+            "contact",
+            (0.0, -1e-6, 0.5, 10.0),
+            tolerance=1e-12,
+            expected=(0.0, 0.0, True, math.inf),
+        ),
+        Case(
+            "a rebound of 2e-6 m/s, tol left out",
+            "contact",
+            (0.0, -4e-6, 0.5, 10.0),
+            tolerance=1e-12,
+            expected=(0.0, 2e-6, False, 2e-7),
         ),
         Case(
             "a ball that is at rest",

@@ -100,8 +100,13 @@ def event(fn: Callable, *args: Any, _compare: str = "state", **run: Any) -> Any:
         return y_new
     if _compare == "slope":
         return k1
-    y_new += 1000.0  # the solver goes on with the state; what was saved must not change with it
-    return [(float(time), np.array(state)) for time, state in saved]
+    y = args[2]
+    before = np.array(y)
+    y += 1000.0  # the caller may use its array again, and the solver goes on with the new one
+    y_new += 1000.0  # what was saved must not change with either
+    kept = [(float(time), np.array(state)) for time, state in saved]
+    y[:] = before
+    return kept
 
 
 def extinction(
