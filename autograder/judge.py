@@ -13,8 +13,8 @@ import numpy as np
 from underhood import Case, Exercise, Mistake, Verdict
 from underhood.check import look_up
 from underhood.exercise import Seen
-from underhood.forbid import in_object
 from underhood.probes import observe
+from underhood.reading import in_object
 from underhood.verdict import asked, assess, blank, refused, right_answers
 
 from . import reference

@@ -16,7 +16,7 @@ import torch
 
 from autograder import reference
 from underhood import Case, Exercise, check, ready
-from underhood.forbid import in_source
+from underhood.reading import in_source
 from underhood.verdict import Verdict
 
 module = sys.modules["underhood.check"]

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .exercise import Exercise
-from .forbid import in_object
 from .messages import say
 from .plain import type_name
 from .probes import observe
+from .reading import in_object
 from .record import exercises
 from .verdict import Verdict, asked, assess, blank, refused, right_answers
 

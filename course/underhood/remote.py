@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from .check import find, look_up
-from .forbid import in_cells, in_object
 from .probes import observe, seen_to_json
+from .reading import in_cells, in_object
 from .record import case_from_json, exercises
 
 
