@@ -37,13 +37,14 @@ MUTANTS = (
     ("explain_misses", "sums > 2**15 - 1", "sums >= 2**15 - 1"),
     ("explain_misses", "sums < -(2**15)", "sums <= -(2**15)"),
     ("explain_misses", "sums < -(2**15)", "sums < -(2**15) - 1"),
+    ("choose_qparams", "mn, mx = np.float32(mn), np.float32(mx)", "mn, mx = float(mn), float(mx)"),
     ("bracket_root", "math.isnan(ga) or math.isnan(gb)", "math.isnan(gb)"),
     ("detect", "(signs >= 0)", "(signs > 0)"),
     ("apply_event", "= (True, True)", "= (False, False)"),
     ("apply_event", "= (True, True)", "= (True, False)"),
     ("apply_event", "(t, np.array(y))", "(t, y)"),
-    ("bounce", "tol: float = 1e-6", "tol: float = 0.0"),
-    ("bounce", "tol: float = 1e-6", "tol: float = 1e-5"),
+    ("bounce", "tol: float = 1e-6", "tol: float = 0.5e-6"),
+    ("bounce", "tol: float = 1e-6", "tol: float = 2e-6"),
 )
 
 

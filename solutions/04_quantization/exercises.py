@@ -127,6 +127,12 @@ CHOOSE_QPARAMS = Exercise(
             (-1.0, 1.0),
             expected={"scale": 0.007843137718737125, "zero_point": 127},
         ),
+        Case(
+            "from -0.1 to 0.6: the difference of the two float32 numbers, not that of the float64 ones",
+            "float32",
+            (-0.1, 0.6),
+            expected={"scale": 0.002745098201557994, "zero_point": 36},
+        ),
         Case("nothing but zeros", "float32", (0.0, 0.0), expected={"scale": 1.1920928955078125e-07, "zero_point": 0}),
         Case(
             "a range below epsilon",

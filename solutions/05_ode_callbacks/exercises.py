@@ -1684,18 +1684,18 @@ BOUNCE = Exercise(
             expected=(0.0, 0.25, False, 0.025),
         ),
         Case(
-            "a rebound of 0.5e-6 m/s, tol left out",
+            "a rebound of 0.9e-6 m/s, tol left out",
             "contact",
-            (0.0, -1e-6, 0.5, 10.0),
+            (0.0, -1.8e-6, 0.5, 10.0),
             tolerance=1e-12,
             expected=(0.0, 0.0, True, math.inf),
         ),
         Case(
-            "a rebound of 2e-6 m/s, tol left out",
+            "a rebound of 1.1e-6 m/s, tol left out",
             "contact",
-            (0.0, -4e-6, 0.5, 10.0),
+            (0.0, -2.2e-6, 0.5, 10.0),
             tolerance=1e-12,
-            expected=(0.0, 2e-6, False, 2e-7),
+            expected=(0.0, 1.1e-6, False, 1.1e-7),
         ),
         Case(
             "a ball that is at rest",
