@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -12,18 +14,19 @@ import threading
 import time
 import zipfile
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 
 import nbformat
 import pytest
 from nbconvert.exporters import HTMLExporter
 
-from autograder import gradebook, sandbox
+from autograder import gradebook, handins, sandbox
 from autograder.feedback import as_written
 from autograder.forkserver import ForkServer, Job, Limits, Result
 from autograder.handins import Found, find, safe_id
-from autograder.harmless import harmless
-from autograder.run import Busy, Graded, Row, Run, alone, hold, write_csv
+from autograder.harmless import cleaned, harmless
+from autograder.run import Busy, Graded, Row, Run, alone, hold, write_canvas, write_csv
 
 ROOT = Path(__file__).resolve().parent.parent
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
@@ -534,3 +537,137 @@ def test_many_attributes_do_not_hang_the_page():
     begin = time.monotonic()
     harmless(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x", outputs=outputs)]), None)
     assert time.monotonic() - begin < 3
+
+
+# --- a third round ----------------------------------------------------------------------------------------------------------
+
+
+@LINUX
+def test_what_the_filter_refuses_has_no_other_flags_and_honest_code_does_without(server):
+    """Shared memory under the newer name of its flag, with others, or growing; an allocation that grows is copied."""
+    source = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = libc.realloc.restype = libc.mmap.restype = ctypes.c_void_p
+libc.malloc.argtypes, libc.realloc.argtypes = [ctypes.c_size_t], [ctypes.c_void_p, ctypes.c_size_t]
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+flags = (0x21, 0x23, 0x33, 0x8021, 0x100122)
+print(*[libc.mmap(None, 4096, 3, each, -1, 0) == ctypes.c_void_p(-1).value for each in flags])
+place = libc.malloc(1 << 20)
+ctypes.memset(place, 7, 1 << 20)
+print(ctypes.string_at(libc.realloc(place, 40 << 20), 1 << 20) == b"\\7" * (1 << 20))
+"""
+    (result,) = run(server, source)
+    assert result.cells[0].output == "True True True True True\nTrue\n"
+
+
+@pytest.mark.parametrize("becomes", ["nothing", "a folder"])
+def test_a_zip_that_changes_while_it_is_looked_for_is_a_row(tmp_path, monkeypatch, becomes):
+    """Learners' folders on a shared file system are theirs during the run, too."""
+    for student in ("ann", "eve"):
+        (tmp_path / "in" / student).mkdir(parents=True)
+        (tmp_path / "in" / student / "work.zip").write_bytes(zipped_notebook())
+
+    def change() -> None:
+        (tmp_path / "in" / "eve" / "work.zip").unlink()
+        if becomes == "a folder":
+            (tmp_path / "in" / "eve" / "work.zip").mkdir()
+
+    found = found_while(monkeypatch, tmp_path, change)
+    assert [(f.student, f.flags, len(f.paths)) for f in found] == [
+        ("ann", (), 1),
+        ("eve", ("no notebook", "refused"), 0),
+    ]
+
+
+def zipped_notebook(text: str = "{}") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("basics.ipynb", text)
+    return buffer.getvalue()
+
+
+def found_while(monkeypatch, tmp_path: Path, change) -> list[Found]:
+    """What is found where the change comes between the walk through the folders and the opening of files."""
+    outer = handins._outer
+
+    def later(paths):
+        paths = list(paths)
+        change()
+        return outer(paths)
+
+    monkeypatch.setattr(handins, "_outer", later)
+    return find(tmp_path / "in", CHAPTER, STEMS, tmp_path / "scratch")
+
+
+def test_names_that_stand_for_a_mark_of_the_intake_are_names(tmp_path):
+    """What says that not all was looked at is written as a name, too."""
+    found = students(
+        tmp_path,
+        "subs/\u2026/basics.ipynb",
+        "subs/ann/\u2026",
+        "subs/bob/\u2026/\u2026/basics.ipynb",
+        "subs/cid/basics.ipynb",
+    )
+    assert len(found) == 4
+    assert {name: len(one.paths) for name, one in found.items() if name.isalpha()} == {"ann": 0, "bob": 1, "cid": 1}
+
+
+@LINUX
+def test_names_that_are_no_text_stay_apart(tmp_path):
+    found = students(tmp_path, *(f"{os.fsdecode(name)}/basics.ipynb" for name in (b"a\xff", b"a\xfe", b"a_")))
+    assert len(found) == 3 and "a_" in found
+    for student in found:
+        student.encode()
+
+
+def test_one_line_of_the_table_for_canvas_sets_points(tmp_path):
+    """Whoever is called as that line is, with blanks of any kind, has a line as everybody."""
+    names = ["    Points Possible", "Points Possible", "Points\u00a0Possible", "points possible", "ID"]
+    row = {"chapter": CHAPTER, "points": 1.0, "max_points": 2}
+    write_canvas(tmp_path / "canvas.csv", [row | {"student": safe_id(name)} for name in dict.fromkeys(names)])
+    with (tmp_path / "canvas.csv").open(encoding="utf-8", newline="") as file:
+        lines = list(csv.reader(file))
+    assert [line[-1] for line in lines if "Points Possible" in line[0]] == ["2"]
+    assert len(lines) == 2 + len(names)
+
+
+def test_a_journals_line_of_zeros_is_no_row(tmp_path):
+    """What a file system may leave where the machine lost its power, and lines of another grader."""
+    run = Run(CHAPTER, tmp_path, 1, "sqlite://")
+    good = json.dumps(asdict(Row("ann", CHAPTER, 0.0, 1, {}, {}, [], "", 0.0, 0.0, 1, "x"))).encode()
+    run.journal.write_bytes(
+        b"\0" * 100 + b"\n\xff\xfe{}\n{}\n[1]\n3\n" + good + b"\n" + good.replace(b"1", b"2") + b"\n" + good[:40]
+    )
+    assert list(run.journaled()) == ["x"]
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        "border:600\\70 x solid",
+        "padding:1e3px",
+        "padding:\uff11\uff10\uff10px",
+        "padding:+2e1px",
+        "border-left:5Q solid",
+        "padding:5\u212a",
+        "padding:20Px",
+        "padding:99\\PX",
+        "color:#12345678;padding:600px",
+    ],
+)
+def test_a_large_length_is_known_however_it_is_written(style):
+    assert not re.search("[0-9]{3}|padding", cleaned(f"<span style='{style}'>x</span>"))
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "text/html"])
+def test_an_output_of_many_levels_does_not_end_the_page(kind):
+    value: object = 0
+    for _ in range(450):
+        value = [value]
+    text = json.dumps(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x")]))
+    given = json.loads(text)
+    given["cells"][0]["outputs"] = [{"output_type": "display_data", "data": {kind: value}, "metadata": {}}]
+    shown = harmless(nbformat.from_dict(given), None)
+    assert "x" in HTMLExporter().from_notebook_node(shown)[0]
