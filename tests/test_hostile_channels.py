@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import itertools
 import json
@@ -39,7 +40,7 @@ from nbgrader.server_extensions.formgrader.handlers import template_path
 from test_harmless import Scores
 from test_provisioner import execute, kernel, kernels, printed
 
-from autograder import exercises, feedback, intake, judge, provisioner, run, sandbox
+from autograder import exercises, feedback, gradebook, intake, judge, provisioner, run, sandbox
 from autograder.forkserver import ForkServer, Job, _Child
 from autograder.harmless import TEMPLATES, Harmless, harmless
 from autograder.sandbox import Limits
@@ -433,6 +434,93 @@ def test_a_late_answer_of_the_judge_costs_the_next_kernel_nothing(monkeypatch):
     stalled.close()
 
 
+def test_whoever_asks_without_end_leaves_the_judge_to_others(monkeypatch):
+    program = "import sys, time\nfor line in sys.stdin: time.sleep(0.1); print('{\"request\": 1}', flush=True)"
+    real = provisioner.subprocess.Popen
+    monkeypatch.setattr(
+        provisioner.subprocess, "Popen", lambda command, **given: real([sys.executable, "-c", program], **given)
+    )
+    judge_of_all = provisioner.Judge()
+    child, theirs = pair()
+
+    def endless():
+        with contextlib.suppress(OSError):
+            while True:
+                theirs.sendall(b'{"exercise":"pick"}\n' * 100)
+
+    def read():
+        with contextlib.suppress(OSError):
+            while theirs.recv(1 << 16):
+                pass
+
+    reply = functools.partial(provisioner._reply, judge_of_all)
+    jobs = [threading.Thread(target=job, daemon=True) for job in (endless, read, lambda: child.serve(reply, 3))]
+    for job in jobs:
+        job.start()
+    time.sleep(0.5)
+    for _ in range(5):
+        begin = time.monotonic()
+        assert judge_of_all.ask({"exercise": "pick"}, 20) == {"request": 1}
+        assert time.monotonic() - begin < 3
+    jobs[-1].join(20)
+    for close in (theirs.close, judge_of_all.close, child.close):
+        close()
+
+
+# --- nbgrader's own commands, all in one run ------------------------------------------------------------------------------
+
+REPLY = (
+    SAY
+    + "k.session.send(k.shell_stream.socket, 'execute_reply', {}, parent=k.get_parent(), ident=k._parent_ident['shell'])"
+)
+# A first cell, and the points of the right answers after it; None: no grade is written.
+CLASS = {
+    "b-early": (SAY + "say('status', {'execution_state': 'idle'})", 2),
+    "b-error": (REPLY.format("{'status': 'error', 'ename': {'a': 1}, 'evalue': [1], 'traceback': 5}"), None),
+    "b-half": (REPLY.format("{'status': 'error'}"), None),
+    "b-number": (SAY + "say('execute_input', {'execution_count': '<script>', 'code': ''})", None),
+    "b-stream": (
+        SAY + "say('stream', {'name': 'stdout', 'text': 'a', 'transient': {'display_id': 'q'}})\n"
+        "say('update_display_data', {'data': {'text/html': '<script>bait'}, 'metadata': {}, "
+        "'transient': {'display_id': 'q'}})", 2,
+    ),
+    "b-time": ("timestamp", None),
+    "c-honest": ("1", 2),
+}  # fmt: skip
+
+
+@linux
+@pytest.mark.slow
+def test_nbgrader_grades_honest_notebooks_between_hostile_ones(repository, kernels, tmp_path, monkeypatch):
+    provisioner.install({}, str(kernels))
+    monkeypatch.setenv("UNDERHOOD_SANDBOX", "1")
+    toy.hand_in(repository, tmp_path / "class", 4)
+    right = nbformat.read(tmp_path / "class/student-0003" / CHAPTER / "basics.ipynb", 4)
+    folder = repository / "autograder/class"
+    for student, (opening, _) in CLASS.items():
+        path = folder / "submitted" / student / CHAPTER / "basics.ipynb"
+        path.parent.mkdir(parents=True)
+        notebook = nbformat.from_dict(right)
+        notebook.cells.insert(1, v4.new_code_cell(opening))
+        nbformat.write(notebook, path)
+    (folder / "submitted/b-time" / CHAPTER / "timestamp.txt").write_text("9" * 4000)
+    nbgrader = ["-c", "from nbgrader.apps.nbgraderapp import main; main()"]
+    done = toy.program(repository, *nbgrader, "generate_assignment", CHAPTER, "--force", "--create")
+    assert done.returncode == 0, done.stderr[-3000:]
+    done = toy.program(repository, *nbgrader, "autograde", CHAPTER)
+    failed = set(re.findall(r"processing assignment '\S+' for student '(\S+)'", done.stderr))
+    assert failed == {student for student, (_, points) in CLASS.items() if points is None}, done.stderr[-3000:]
+    done = toy.program(repository, *nbgrader, "generate_feedback", CHAPTER)
+    assert done.returncode == 0, done.stderr[-3000:]
+    with gradebook.opened(f"sqlite:///{folder}/gradebook.db") as book:
+        for student, (_, points) in CLASS.items():
+            if points is not None:
+                assert book.find_submission(CHAPTER, student).score == points, student
+                page = (folder / "feedback" / student / CHAPTER / "basics.html").read_text()
+                assert "<script>bait" not in page
+    shutil.rmtree(folder)
+
+
 # --- the grader's own channel ---------------------------------------------------------------------------------------------
 
 # What a socket can do beside carrying lines: source, and how the cell and the honest one after it ended.
@@ -601,6 +689,30 @@ def test_a_stopped_worker_and_a_killed_caller_change_no_points(repository, tmp_p
         dask.stop()
         shutil.rmtree(repository / "class")
     assert "REACHED []" in (out / "autograded/student-0000" / CHAPTER / "basics.ipynb").read_text()
+
+
+@linux
+@pytest.mark.slow
+def test_a_scheduler_that_starts_again_at_the_same_address_ends_the_run_with_a_sentence(repository, tmp_path):
+    right = toy.hand_in(repository, repository / "class", 6)
+    slower = "import time; time.sleep(0.3)\\ndef double(x):"
+    for path in (repository / "class").rglob("*.ipynb"):
+        path.write_text(path.read_text().replace("def double(x):", slower))
+    dask, out = test_cluster.Dask(tmp_path), tmp_path / "out"
+    try:
+        dask.workers(repository)
+        with test_cluster.running(repository, out, "--scheduler", dask.address) as caller:
+            dask.scheduler.kill()
+            dask.scheduler.wait()
+            port = dask.address.rpartition(":")[2]
+            program = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", port]
+            dask._start([*program, "--no-dashboard"], cwd=tmp_path)
+            assert caller.wait(100) == 1
+        assert "was lost." in test_cluster.said(out) and "Traceback" not in test_cluster.said(out)
+        assert test_cluster.grade(repository, out).returncode == 0 and toy.scores(out) == right
+    finally:
+        dask.stop()
+        shutil.rmtree(repository / "class")
 
 
 # --- the pages ------------------------------------------------------------------------------------------------------------
