@@ -43,7 +43,7 @@ UNDERHOOD = HERE.parent / "course" / "underhood"
 START_SECONDS = 120.0
 MEMORY_CHECK_SECONDS = 0.05
 CROWD_CHECK_SECONDS = 0.2
-CROWD, CROWDED_LOOKS = 8, 2  # threads and processes that are new since the last look, and how often running
+CROWD = 30  # threads and processes that were new in the last looks, the further back the less they count
 MAX_DEATHS = 10  # of the server under one job, each of which starts it again
 MAX_LINE = 100_000  # characters of a text beyond ASCII; longer ones are packed numbers
 MAX_DEPTH = 40  # of a reply; plain values go 8 deep, each in at most two objects of JSON
@@ -626,7 +626,7 @@ class _Child:
         self._closing = threading.Lock()
         self._cgroup: Cgroup | None = None
         self._at_start, self.peak, self._next_check, self._next_look = 0, 0, 0.0, 0.0
-        self.cpu, self.replied, self._crowded = 0.0, 0, 0
+        self.cpu, self.replied, self._crowded = 0.0, 0, 0.0
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
         self._poll.register(output, select.POLLIN)
@@ -752,6 +752,7 @@ class _Child:
                     else:
                         self._receive()
                 self._watch_memory()
+                self._watch_crowd()
                 if time.monotonic() > deadline:
                     self._end("timeout")
                 if len(self._received) > self._limits.reply_bytes:
@@ -853,8 +854,8 @@ class _Child:
         now = time.monotonic()
         if self._walls and now >= self._next_look:
             self._next_look = now + CROWD_CHECK_SECONDS
-            self._crowded = self._crowded + 1 if sandbox.stand_back(self._pid) > CROWD else 0
-            if self._crowded == CROWDED_LOOKS:  # they live too short to be told: from now on they are born so
+            self._crowded = 0.8 * self._crowded + sandbox.stand_back(self._pid)
+            if self._crowded > CROWD:  # they live too short to be told: from now on they are born so
                 with contextlib.suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, self._pid, 19)
 

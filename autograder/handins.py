@@ -16,10 +16,13 @@ Of a zip only notebooks are unpacked, each under a name of our making in a tempo
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import os
 import re
 import stat
+import sys
 import tempfile
 import unicodedata
 import zipfile
@@ -28,6 +31,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import BinaryIO
 
 from .chapters import chapters
 
@@ -116,7 +120,8 @@ def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | 
     OSError
         Where the folder cannot be read or the disk is full.
     """
-    unpacker = _Unpacker(scratch)
+    submissions = submissions.resolve()  # from here on nothing on the way to a file may be a link
+    unpacker = _Unpacker(scratch and scratch.resolve())
     if submissions.is_dir():
         walked = list(_walk(submissions))
         unpacker.outer = _outer(entry.parts for entry in walked)
@@ -128,6 +133,28 @@ def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | 
     else:
         raise ValueError(f"{submissions} is not there: give a folder, a zip or a notebook")
     return _students(_arrange(entries, submissions.stem, chapter, stems), chapter, stems)
+
+
+def opened(path: Path) -> BinaryIO:
+    """A regular file where it was found: no link is followed, on the way there neither, and no pipe waited for.
+
+    Raises
+    ------
+    OSError
+        Where it is something else by now, or cannot be read.
+    """
+    options = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = open(os.open(path, options), "rb")
+    try:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a file")
+        if sys.platform == "linux" and path.is_absolute():
+            if os.readlink(f"/proc/self/fd/{file.fileno()}") != str(path):
+                raise OSError(errno.ELOOP, "it lies behind a link")
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def safe_id(name: str) -> str:
@@ -212,7 +239,8 @@ def _junk(name: str) -> bool:
 
 def _outer(paths: Iterable[tuple[str, ...]]) -> int:
     """How many folders lie around everything."""
-    return len(os.path.commonprefix([path[:-1] for path in paths]))
+    around = os.path.commonprefix([path[:-1] for path in paths])
+    return next((depth for depth, name in enumerate(around) if MOODLE.search(name)), len(around))
 
 
 class _Unpacker:
@@ -250,20 +278,20 @@ class _Unpacker:
         """The members of a zip, below `parts`; a zip in the outermost zip is unpacked as it is."""
         name = printable(path.name)
         wanted = (".ipynb",) if parts else (".ipynb", ".zip")
-        try:
-            with path.open("rb") as file:
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(opened(path))
                 ends = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # reads no list
-            bomb = parts and ends and ends[zipfile._ECD_SIZE] > MAX_DIRECTORY  # type: ignore[attr-defined]
-            archive = None if bomb else zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-            raise ValueError(f"{name} is not a zip that can be read") from error
-        except OSError as error:
-            if not parts:
-                raise
-            raise ValueError(f"{name} cannot be read ({error.strerror})") from error
-        if archive is None:
-            raise ValueError(f"{name} lists too many members")
-        with archive:
+                bomb = parts and ends and ends[zipfile._ECD_SIZE] > MAX_DIRECTORY  # type: ignore[attr-defined]
+                archive = None if bomb else stack.enter_context(zipfile.ZipFile(file))
+            except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+                raise ValueError(f"{name} is not a zip that can be read") from error
+            except OSError as error:
+                if not parts:
+                    raise
+                raise ValueError(f"{name} cannot be read ({error.strerror})") from error
+            if archive is None:
+                raise ValueError(f"{name} lists too many members")
             members = archive.infolist()
             if not parts:
                 self.outer = _outer(
@@ -335,7 +363,7 @@ def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str])
     known = set(chapters())
     while True:
         tops = {entry.parts[0] for entry in entries}
-        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 for entry in entries if entry.path):
+        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 and _is_work(entry) for entry in entries):
             break
         if not _stands_around_students(entries, known, chapter, stems):
             break
@@ -349,7 +377,7 @@ def _stands_around_students(entries: list[Entry], known: set[str], chapter: str,
     What most names in it say decides: no single one can merge the others into one student.
     """
     lone = entries[0].parts[0]
-    if lone.lower().endswith(".zip") or MOODLE.search(lone) or CANVAS.fullmatch(lone):
+    if lone.lower().endswith(".zip") or MOODLE.search(lone):
         return False  # it is somebody's: whatever it holds, it is not the others'
     inside = {entry.parts[1] for entry in entries if entry.parts[1:2] not in ((), ("",), ("…",))}
     if inside and all(MOODLE.search(name) or CANVAS.fullmatch(name.rpartition(".")[0] or name) for name in inside):
@@ -366,6 +394,10 @@ def _stands_around_students(entries: list[Entry], known: set[str], chapter: str,
     many = len(students) > 1 if not named else sum(sure for _, sure in students) > len(named)
     holds = any(len(e.parts) > 3 and e.parts[2] == chapter for e in entries)
     return many or holds or (len(folders) > 1 and not files) or (len(others) > 1 and not named)
+
+
+def _is_work(entry: Entry) -> bool:
+    return entry.path is not None and entry.path.suffix.lower() in (".ipynb", ".zip")
 
 
 def _is_notebook(name: str) -> bool:

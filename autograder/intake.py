@@ -24,9 +24,7 @@ import bisect
 import copy
 import hashlib
 import json
-import os
 import re
-import stat
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +35,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from .handins import MAX_BYTES, Carried, Found, find, printable, safe_id, sentence
+from .handins import MAX_BYTES, Carried, Found, find, opened, printable, safe_id, sentence
 
 __all__ = ["Carried", "Found", "Intake", "find", "read", "safe_id"]
 
@@ -219,12 +217,8 @@ def slurp(path: Path | Carried) -> bytes:
         if path.refused:
             raise Unreadable(path.refused)
         return path.data
-    options = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(path, options)
-        with open(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Unreadable("is not a file")
+        with opened(path) as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise Unreadable(f"cannot be read ({error.strerror})") from error

@@ -40,6 +40,7 @@ c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "*.py"
 c.ClearSolutions.code_stub = {"python": "raise NotImplementedError"}
 c.ClearSolutions.enforce_metadata = True
 c.ExecutePreprocessor.timeout = 120
+c.ExecutePreprocessor.skip_cells_with_tag = "no-tag-of-a-learner-skips-a-cell"
 # UNDERHOOD_SANDBOX=1: autograde, validate and the formgrader's bolt run notebooks in the grader's sandbox, after
 # `python -m autograder kernel`.
 if os.environ.get("UNDERHOOD_SANDBOX", "0") != "0":

@@ -60,6 +60,7 @@ class Judge:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen | None = None
+        self._closed = False
 
     def ask(self, question: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         """Ask what `answer` says, from any thread, within so many seconds, waiting for others included."""
@@ -67,11 +68,13 @@ class Judge:
         if not self._lock.acquire(timeout=max(seconds, 0.0)):
             return {"error": "The judge had no time. Run the check again."}
         try:
-            for _ in range(2):  # it may have been killed since the last question
+            for _ in range(0 if self._closed else 2):  # it may have been killed since the last question
                 reply = self._exchange(json.dumps(question).encode() + b"\n", deadline)
                 if reply:
                     return json.loads(reply)
                 self._end()
+                if self._closed:
+                    break
                 if time.monotonic() > deadline:
                     return {"error": "The judge did not answer in time. Run the check again."}
             return {"error": "The judge ended while it was asked. Run the check again."}
@@ -118,7 +121,8 @@ class Judge:
             self._process = None
 
     def close(self) -> None:
-        """End it, also while it is asked."""
+        """End it, also while it is asked; there is no other after it."""
+        self._closed = True
         if (process := self._process) is not None:
             process.kill()
         with self._lock:
@@ -203,6 +207,7 @@ class _Warm:
         self._started = False
         self._server.close()
         self.judge.close()
+        self.judge = Judge()  # for a kernel after this
 
 
 _warm: dict[tuple[Limits, tuple[str, ...]], _Warm] = {}

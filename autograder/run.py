@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, BinaryIO, Protocol
@@ -290,10 +290,13 @@ def digest(found: intake.Found, course: str) -> str:
 def course_digest(chapter: str) -> str:
     """A hash of what decides the chapter's scores: the release, the exercises, the helper package, all data, the grader."""
     value = hashlib.sha256()
-    places = (COURSE / chapter, SOLUTIONS / chapter, COURSE / "underhood", ROOT / "autograder")
+    places = [SOLUTIONS / chapter, COURSE / "underhood"]
     kinds = ("*.py", "*.ipynb", "*.json", "*.npz", "*.npy", "*.pt")
-    for path in sorted(path for place in places for kind in kinds for path in place.rglob(kind)):
-        if not path.is_relative_to(CLASS) and ".ipynb_checkpoints" not in path.parts:
+    files = [path for place in places for kind in kinds for path in place.rglob(kind)]
+    # Hand-ins and results may lie below these two.
+    files += [*(ROOT / "autograder").glob("*.py"), *(COURSE / chapter).glob("*.*")]
+    for path in sorted(files):
+        if path.is_file() and ".ipynb_checkpoints" not in path.parts:
             value.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return value.hexdigest()
 
@@ -421,7 +424,7 @@ def grade(
     ClusterError
         Where the scheduler cannot be reached, or its workers have another state of the course.
     ValueError
-        Unknown chapter, missing folder, no submission found, no address of a database.
+        Unknown chapter, missing folder, no submission found, no address of a database, a damaged file in `out`.
     """
     known(chapter)
     if url is not None:
@@ -430,7 +433,7 @@ def grade(
     with alone(out) as scratch:  # where notebooks out of zips lie
         given = material(chapter)
         wanted = set(students)
-        found = intake.find(submissions, chapter, list(given["releases"]), scratch)
+        found = _apart(intake.find(submissions, chapter, list(given["releases"]), scratch), earlier(out))
         found = [f for f in found if not wanted or f.student in wanted]
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")
@@ -444,6 +447,40 @@ def grade(
         else:
             place = Here(terms, given, jobs)
         return run.batch(found, terms.course, place, scratch, progress)
+
+
+def earlier(out: Path) -> list[dict[str, Any]]:
+    """The rows that earlier runs left in `out`.
+
+    Raises
+    ------
+    ValueError
+        One of them is no row.
+    """
+    path, rows = out / "results.jsonl", []
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                rows.append(asdict(Row(**json.loads(line))))
+            except (ValueError, TypeError):
+                raise ValueError(
+                    f"{path} is damaged in line {number}. Mend it or move it away, then run again."
+                ) from None
+    return rows
+
+
+def _apart(found: list[intake.Found], rows: list[dict[str, Any]]) -> list[intake.Found]:
+    """Who bears the name of another user of Canvas in earlier rows gets the number to it, as within one run."""
+    numbers: dict[str, set[str]] = {}
+    for row in rows:
+        numbers.setdefault(row["student"], set()).add(row["canvas_id"])
+
+    def name(one: intake.Found) -> str:
+        others = numbers.get(one.student, set()) - {"", one.canvas_id}
+        return f"{one.student}_{one.canvas_id}" if others and one.canvas_id else one.student
+
+    return sorted((replace(one, student=name(one)) for one in found), key=lambda one: one.student)
 
 
 class Busy(RuntimeError):
@@ -467,7 +504,9 @@ def alone(out: Path) -> Iterator[Path]:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(lock.fileno()), (out / ".running").stat()):
                         break  # else it was another run's, which removed it at its end
-        except OSError:
+        except (BlockingIOError, PermissionError) as error:
+            if isinstance(error, PermissionError) and sys.platform != "win32":
+                raise  # the folder may not be written to
             raise Busy(
                 f"Another run is grading into {out}. Wait for its end, or give this one another --out."
             ) from None
@@ -504,7 +543,12 @@ def preload(chapter: str) -> list[str]:
 def _seed(chapter: str, out: Path, seed: int | None) -> int:
     kept = out / f"seed-{chapter}.json"
     if seed is None and kept.is_file():
-        return int(json.loads(kept.read_text(encoding="utf-8"))["seed"])
+        try:
+            return int(json.loads(kept.read_text(encoding="utf-8"))["seed"])
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(
+                f"{kept} is damaged. Write the seed into it again, or move it away for a new one."
+            ) from None
     seed = secrets.randbelow(2**63) if seed is None else seed  # too many to try: `job` gives away a hash of it
     write(kept, json.dumps({"seed": seed}) + "\n")
     return seed
@@ -530,6 +574,11 @@ class Run:
         digests = {f.student: digest(f, course) for f in found}
         todo = [f for f in found if digests[f.student] not in done]
         rows = {f.student: done[digests[f.student]] for f in found if digests[f.student] in done}
+        if rows:  # the gradebook may be another one than that of the run before
+            gradebook.prepare(self.url, self.chapter, scratch)
+            with gradebook.opened(self.url) as book:
+                for row in rows.values():
+                    self._enter(row, book)
         if todo:
             with contextlib.ExitStack() as stack:
                 # While the server imports its libraries, the gradebook is made ready here.
@@ -538,6 +587,8 @@ class Run:
                 gradebook.prepare(self.url, self.chapter, scratch)
                 book = stack.enter_context(gradebook.opened(self.url))
                 journal = stack.enter_context(self.journal.open("ab"))
+                if rows:
+                    journal.write(b"\n")  # the last line may have been cut
                 finished = stack.enter_context(contextlib.closing(place.grade(todo)))
                 for graded in progress(finished, len(todo)):
                     self._keep(graded, book, journal)
@@ -576,20 +627,19 @@ class Run:
             write(
                 path, nbformat.v4.writes_json(notebook) + "\n"
             )  # the checks of nbformat.writes take longer than the writing
-        scores = {f"{self.chapter}-{name}-check": sum(parts.values()) for name, parts in row.parts.items()}
-        gradebook.write(book, row.student, self.chapter, scores)
+        self._enter(row, book)
         journal.write(json.dumps(asdict(row)).encode() + b"\n")
         journal.flush()
         os.fsync(journal.fileno())
 
+    def _enter(self, row: Row, book: Any) -> None:
+        scores = {f"{self.chapter}-{name}-check": sum(parts.values()) for name, parts in row.parts.items()}
+        gradebook.write(book, row.student, self.chapter, scores)
+
     def _close(self, rows: list[Row]) -> None:
         """The run got to its end: its rows take the place of the chapter's earlier ones."""
-        results = self.out / "results.jsonl"
-        graded = {row.student for row in rows}
-        kept = []
-        if results.is_file():
-            earlier = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
-            kept = [row for row in earlier if row["chapter"] != self.chapter or row["student"] not in graded]
+        results, graded = self.out / "results.jsonl", {row.student for row in rows}
+        kept = [row for row in earlier(self.out) if row["chapter"] != self.chapter or row["student"] not in graded]
         everything = kept + [asdict(row) for row in rows]
         everything.sort(key=lambda row: (row["chapter"], row["student"]))
         write(results, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in everything))

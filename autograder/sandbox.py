@@ -657,7 +657,10 @@ def memory_in_use(pid: int, at_start: int = 0, limit: int = 0) -> int:
     total = tables
     for one in pids:
         with contextlib.suppress(OSError):
-            for line in _lines(one, "smaps_rollup", b"\nPss_Anon:"):
+            lines = _lines(one, "smaps_rollup", b"\nPss_Anon:")
+            if not lines:  # it may not be read
+                total += sum(_status(one).get(kind, 0) for kind in _COUNTED[:-1])
+            for line in lines:
                 if line.startswith((b"Pss_Anon:", b"SwapPss:", b"Private_Hugetlb:")):
                     total += int(line.split()[1]) * 1024
     return total

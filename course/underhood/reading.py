@@ -26,7 +26,9 @@ from .forbid import SHORT, operators, patterns
 BENEATH = ("torch._refs.", "torch._decomp.", "torch._functorch.", "torch._prims", "torch.distributed.optim.")
 
 
-def in_source(source: str, forbids: tuple[str, ...], aliases: Mapping[str, str]) -> str:
+def in_source(
+    source: str, forbids: tuple[str, ...], aliases: Mapping[str, str], methods: Set[str] = frozenset()
+) -> str:
     """The first forbidden name that the source mentions, or "".
 
     Parameters
@@ -35,12 +37,14 @@ def in_source(source: str, forbids: tuple[str, ...], aliases: Mapping[str, str])
         Python code (a function, a class or a whole notebook's code).
     aliases
         What names mean in that code: {"t": "torch", "norm": "torch.norm"}; imports inside the source are added.
+    methods
+        Names of methods of own classes, which are no tensor's.
     """
     try:
         tree = ast.parse(textwrap.dedent(source))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    return _in_nodes([tree], forbids, dict(SHORT) | dict(aliases))
+    return _in_nodes([tree], forbids, dict(SHORT) | dict(aliases), methods)
 
 
 def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str:
@@ -59,6 +63,8 @@ def in_cells(sources: Sequence[str], name: str, forbids: tuple[str, ...]) -> str
         for binding in _bindings(source):
             if isinstance(binding.means, ast.Import | ast.ImportFrom):
                 known |= _imports(binding.means)
+            elif binding.afresh:
+                known.pop(binding.name, None)
             if binding.name == name and name in defined and not binding.afresh:
                 continue  # perhaps undone, or never reached: the live object's own source tells, see `in_object`
             if binding.afresh:
@@ -169,17 +175,20 @@ def _imports(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
     return {a.asname or a.name.split(".")[0]: a.name if a.asname else a.name.split(".")[0] for a in node.names}
 
 
-def _in_nodes(nodes: Sequence[ast.AST], forbids: tuple[str, ...], meaning: Mapping[str, str]) -> str:
-    """The first forbidden name in the code, in which names that it does not bind itself have this meaning."""
+def _in_nodes(
+    nodes: Sequence[ast.AST], forbids: tuple[str, ...], meaning: Mapping[str, str], methods: Set[str] = frozenset()
+) -> str:
+    """The first forbidden name in the code.
+
+    Parameters
+    ----------
+    meaning
+        What names mean that the code does not bind itself.
+    methods
+        Of the learner's own classes, beside those in the code.
+    """
     inside = [(node, [inner for inner in ast.walk(node)]) for node in nodes]
-    methods = {
-        one.name
-        for _, inner in inside
-        for cls in inner
-        if isinstance(cls, ast.ClassDef)
-        for one in cls.body
-        if isinstance(one, ast.FunctionDef)
-    }
+    methods = methods | {one for _, inner in inside for node in inner for one in _members(node)}
     for node, inner in inside:
         free = _free(node)
         known = {name: meant for name, meant in meaning.items() if name in free}
@@ -194,6 +203,23 @@ def _in_nodes(nodes: Sequence[ast.AST], forbids: tuple[str, ...], meaning: Mappi
         if found := _mentioned([*inner, *filter(None, map(_by_getattr, inner))], forbids, known, methods):
             return found
     return ""
+
+
+def _members(node: ast.AST) -> Iterator[str]:
+    """Names of an own object's members: a class's functions and fields, `self.norm = …`, `Row(norm=…)`."""
+    match node:
+        case ast.ClassDef():
+            for one in node.body:
+                if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield one.name
+                targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
+                yield from (target.id for target in targets if isinstance(target, ast.Name))
+        case ast.Attribute(attr=name, ctx=ast.Store()) | ast.keyword(arg=str(name)):
+            yield name
+        case ast.Call(func=ast.Name(id="namedtuple") | ast.Attribute(attr="namedtuple"), args=[_, fields]):
+            for text in ast.walk(fields):
+                if isinstance(text, ast.Constant) and type(text.value) is str:
+                    yield from text.value.replace(",", " ").split()
 
 
 def _mentioned(
@@ -274,9 +300,11 @@ def in_object(obj: Any, forbids: tuple[str, ...]) -> str:
         # What `__wrapped__` points to, and what stands around it.
         sources = dict.fromkeys(map(inspect.getsource, (obj, getattr(obj, "__code__", obj))))
         names = getattr(inspect.unwrap(obj), "__globals__", {})
+        classes = [v for v in list(names.values()) if type(v) is type and v.__module__ == names.get("__name__")]
+        methods = {member for cls in classes for member in vars(cls)}
     except Exception:  # no source to be had, or an object that hides it: the traps still hold
         return ""
-    return next(filter(None, (in_source(source, forbids, _aliases(names)) for source in sources)), "")
+    return next(filter(None, (in_source(source, forbids, _aliases(names), methods) for source in sources)), "")
 
 
 def _aliases(names: Mapping[str, Any]) -> dict[str, str]:
@@ -290,4 +318,6 @@ def _aliases(names: Mapping[str, Any]) -> dict[str, str]:
             label = str(getattr(value, "__name__", key))
             main = getattr(sys.modules.get("torch"), label, None) is value  # torch.no_grad, wherever it is defined
             found[key] = f"torch.{label}" if main else f"{value.__module__}.{label}"
+        elif key in SHORT:  # their own, whatever it is
+            found[key] = key
     return found
