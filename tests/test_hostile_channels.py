@@ -467,6 +467,49 @@ def test_whoever_asks_without_end_leaves_the_judge_to_others(monkeypatch):
         close()
 
 
+def test_a_judge_that_is_closed_stays_closed_for_those_who_wait(monkeypatch):
+    program = "import sys, time\nfor line in sys.stdin: time.sleep(0.3); print('{}', flush=True)"
+    real, started = provisioner.subprocess.Popen, []
+
+    def start(command, **given):
+        started.append(real([sys.executable, "-c", program], **given))
+        return started[-1]
+
+    monkeypatch.setattr(provisioner.subprocess, "Popen", start)
+    closed = provisioner.Judge()
+    waiting = [threading.Thread(target=closed.ask, args=({"exercise": "pick"}, 20)) for _ in range(4)]
+    for one in waiting:
+        one.start()
+    toy.until(lambda: started != [])
+    closed.close()
+    for one in waiting:
+        one.join(20)
+    assert all(process.poll() is not None for process in started)
+
+
+CROWD = """
+import os, time
+for i in range(12):
+    if os.fork() == 0:
+        end = time.time() + 4
+        while time.time() < end: pass
+        os._exit(0)
+time.sleep(5)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_a_kernels_processes_stand_back(kernel):
+    """Or the server that shows its notebook gets a thirteenth of a processor."""
+    with living() as (manager, client):
+        client.execute(CROWD)
+        first = manager.provisioner._child._pid
+        toy.until(lambda: len(sandbox.descendants(first)) == 13, 10)
+        others = sandbox.descendants(first)[1:]
+        toy.until(lambda: all(os.getpriority(os.PRIO_PROCESS, pid) == 19 for pid in others), 3)
+
+
 # --- nbgrader's own commands, all in one run ------------------------------------------------------------------------------
 
 REPLY = (
@@ -497,6 +540,11 @@ def test_nbgrader_grades_honest_notebooks_between_hostile_ones(repository, kerne
     toy.hand_in(repository, tmp_path / "class", 4)
     right = nbformat.read(tmp_path / "class/student-0003" / CHAPTER / "basics.ipynb", 4)
     folder = repository / "autograder/class"
+    empty = nbformat.read(repository / "course" / CHAPTER / "basics.ipynb", 4)
+    for cell in empty.cells:
+        cell.metadata["tags"] = ["skip-execution"]  # what is not run shows no error
+    (folder / "submitted/b-tags" / CHAPTER).mkdir(parents=True)
+    nbformat.write(empty, folder / "submitted/b-tags" / CHAPTER / "basics.ipynb")
     for student, (opening, _) in CLASS.items():
         path = folder / "submitted" / student / CHAPTER / "basics.ipynb"
         path.parent.mkdir(parents=True)
@@ -513,6 +561,7 @@ def test_nbgrader_grades_honest_notebooks_between_hostile_ones(repository, kerne
     done = toy.program(repository, *nbgrader, "generate_feedback", CHAPTER)
     assert done.returncode == 0, done.stderr[-3000:]
     with gradebook.opened(f"sqlite:///{folder}/gradebook.db") as book:
+        assert book.find_submission(CHAPTER, "b-tags").score == 0
         for student, (_, points) in CLASS.items():
             if points is not None:
                 assert book.find_submission(CHAPTER, student).score == points, student
@@ -622,6 +671,37 @@ def test_the_digest_of_a_course_tells_every_file_that_decides_a_score(repository
     (other / "course/underhood/data/digits.npz").write_bytes(b"other numbers")
     digests.append(toy.program(other, "-c", program, check=True).stdout)
     assert len(set(digests)) == 3
+
+
+def test_what_a_run_writes_beside_the_grader_is_no_part_of_the_course(repository):
+    program = f"from autograder import run; print(run.course_digest({CHAPTER!r}))"
+    before = toy.program(repository, "-c", program, check=True).stdout
+    for place in ("autograder/spring/autograded/ann", f"autograder/submissions/ann/{CHAPTER}"):
+        (repository / place).mkdir(parents=True)
+        shutil.copy(repository / "course" / CHAPTER / "basics.ipynb", repository / place)
+    after = toy.program(repository, "-c", program, check=True).stdout
+    for place in ("spring", "submissions"):
+        shutil.rmtree(repository / "autograder" / place)
+    assert after == before
+
+
+@linux
+@pytest.mark.slow
+def test_a_run_that_goes_on_into_another_gradebook_leaves_nobody_out(repository, tmp_path):
+    toy.hand_in(repository, repository / "class", 8)
+    slower = "import time; time.sleep(0.2)\\ndef double(x):"
+    for path in (repository / "class").rglob("*.ipynb"):
+        path.write_text(path.read_text().replace("def double(x):", slower))
+    out, address = tmp_path / "out", f"sqlite:///{tmp_path}/other.db"
+    try:
+        with test_cluster.running(repository, out) as caller:
+            caller.kill()
+        done = test_cluster.grade(repository, out, "--database", address)
+    finally:
+        shutil.rmtree(repository / "class")
+    assert done.returncode == 0, done.stderr
+    with gradebook.opened(address) as book:
+        assert len(book.assignment_submissions(CHAPTER)) == 8
 
 
 def test_a_hand_in_of_many_large_files_is_no_large_message(tmp_path):
