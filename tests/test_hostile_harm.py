@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -21,12 +23,12 @@ import nbformat
 import pytest
 from nbconvert.exporters import HTMLExporter
 
-from autograder import gradebook, handins, sandbox
+from autograder import gradebook, handins, intake, sandbox
 from autograder.feedback import as_written
 from autograder.forkserver import ForkServer, Job, Limits, Result
 from autograder.handins import Found, find, safe_id
 from autograder.harmless import cleaned, harmless
-from autograder.run import Busy, Graded, Row, Run, alone, hold, write_canvas, write_csv
+from autograder.run import Busy, Graded, Row, Run, _apart, alone, digest, earlier, hold, write_canvas, write_csv
 
 ROOT = Path(__file__).resolve().parent.parent
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
@@ -671,3 +673,139 @@ def test_an_output_of_many_levels_does_not_end_the_page(kind):
     given["cells"][0]["outputs"] = [{"output_type": "display_data", "data": {kind: value}, "metadata": {}}]
     shown = harmless(nbformat.from_dict(given), None)
     assert "x" in HTMLExporter().from_notebook_node(shown)[0]
+
+
+@pytest.mark.parametrize("outer", ["basics_2026_12_01", "downloads_20261201_1400_all"])
+@pytest.mark.parametrize("inside", ["{}/basics.ipynb", f"{{}}/{CHAPTER}/basics.ipynb", "{}_1_2_basics.ipynb"])
+def test_a_date_makes_an_outer_folder_nobodys(tmp_path, outer, inside):
+    """It looks like the numbers that Canvas puts into the names of files."""
+    found = students(tmp_path, *(f"{outer}/{inside.format(student)}" for student in ("ann", "bob")))
+    assert set(found) == {"ann", "bob"}
+
+
+@LINUX
+@pytest.mark.parametrize("what", ["a zip", "a folder"])
+def test_what_becomes_a_link_is_not_followed(tmp_path, monkeypatch, what):
+    """A folder may change until its notebooks are read, at the end of a long run."""
+    for student in ("ann", "eve"):
+        folder = tmp_path / "in" / student / "sub"
+        folder.mkdir(parents=True)
+        (folder / "basics.ipynb").write_text(student)
+        (folder / "work.zip").write_bytes(zipped_notebook(student))
+
+    def change() -> None:
+        mine, theirs = (tmp_path / "in" / student / "sub" for student in ("eve", "ann"))
+        if what == "a zip":
+            (mine / "work.zip").unlink()
+            (mine / "work.zip").symlink_to(theirs / "work.zip")
+        else:
+            mine.rename(tmp_path / "in" / "eve" / "old")
+            mine.symlink_to(theirs)
+
+    _, eve = found_while(monkeypatch, tmp_path, change)
+    read = []
+    for path in eve.paths:
+        with contextlib.suppress(intake.Unreadable):
+            read.append(intake.slurp(path))
+    assert eve.student == "eve" and b"ann" not in read
+
+
+@LINUX
+@pytest.mark.timeout(20)
+def test_a_zip_that_becomes_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
+    path = tmp_path / "in" / "eve" / "work.zip"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(zipped_notebook())
+
+    def change() -> None:
+        path.unlink()
+        os.mkfifo(path)
+
+    writer = threading.Timer(5, lambda: path.write_bytes(b""))  # or who waits, waits for ever
+    writer.daemon = True
+    writer.start()
+    begin = time.monotonic()
+    (eve,) = found_while(monkeypatch, tmp_path, change)
+    writer.cancel()
+    assert "refused" in eve.flags and time.monotonic() - begin < 4
+
+
+def graded_by(tmp_path: Path, monkeypatch, *runs: list[Found], stop: int = 100) -> list[list[str]]:
+    """Whom each run into one folder graded; a run is killed after `stop` submissions."""
+    monkeypatch.setattr(gradebook, "write", lambda *_: None)
+    monkeypatch.setattr(gradebook, "prepare", lambda *_: None)
+    monkeypatch.setattr(gradebook, "opened", lambda url: contextlib.nullcontext())
+    did: list[list[str]] = []
+
+    class Place:
+        def start(self): ...
+        def close(self): ...
+        def grade(self, todo):
+            for i, f in enumerate(todo):
+                if i == stop:
+                    raise KeyboardInterrupt
+                did[-1].append(f.student)
+                row = Row(f.student, CHAPTER, 0.0, 1, {}, {}, [], "", 0.0, 0.0, 1, digest(f, "c"), f.canvas_id)
+                yield Graded(row)
+
+    for found in runs:
+        did.append([])
+        with contextlib.suppress(KeyboardInterrupt):
+            Run(CHAPTER, tmp_path, 1, "sqlite://").batch(found, "c", Place(), tmp_path, lambda rows, total: rows)
+    return did
+
+
+def test_a_line_that_a_full_disk_cut_swallows_no_other(tmp_path, monkeypatch):
+    found = [Found(name, ()) for name in ("ann", "bob", "cid")]
+    graded_by(tmp_path, monkeypatch, found, stop=1)
+    with (tmp_path / f"journal-{CHAPTER}.jsonl").open("ab") as journal:
+        journal.write(b'{"student": "bo')
+    assert graded_by(tmp_path, monkeypatch, found, found, stop=1) == [["bob"], ["cid"]]
+
+
+def canvas_rows(tmp_path: Path, monkeypatch, *runs: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Who has which number of Canvas after these files were graded, run by run, into one folder."""
+    for number, names in enumerate(runs):
+        found = list(students(tmp_path / f"{number}", *names).values())
+        graded_by(tmp_path, monkeypatch, _apart(found, earlier(tmp_path)))
+    return sorted((row["canvas_id"], row["student"]) for row in earlier(tmp_path))
+
+
+def test_a_namesakes_late_hand_in_replaces_nobodys_row(tmp_path, monkeypatch):
+    """Two of one name in Canvas, graded on two days into one folder: the numbers are theirs."""
+    rows = canvas_rows(tmp_path, monkeypatch, ("ann_7_1_x.ipynb", "bob_3_4_x.ipynb"), ("ann_8_2_x.ipynb",))
+    assert [number for number, _ in rows] == ["3", "7", "8"]
+    assert len({student for _, student in rows}) == 3
+
+
+@LINUX
+def test_a_folder_that_may_not_be_written_is_no_other_run(tmp_path, monkeypatch):
+    def full(lock):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("autograder.run.hold", full)
+    with pytest.raises(OSError, match="No space"), alone(tmp_path):
+        pass
+
+
+@LINUX
+def test_a_few_at_a_time_that_live_shortly_stand_back_too(server):
+    """Eight that are always new ones: as many as a look lets pass."""
+    source = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+live, begin = [], time.monotonic()
+while time.monotonic() < begin + 3:
+    now = time.monotonic()
+    live = [end for end in live if end > now]
+    if len(live) < 8:
+        live.append(now + 0.25)
+        if os.fork() == 0:
+            os.setsid()
+            while time.monotonic() < now + 0.25: pass
+            os._exit(0)
+    time.sleep(0.002)
+print(os.nice(0))
+"""
+    (result,) = run(server, source)
+    assert result.cells[0].output == "19\n"
