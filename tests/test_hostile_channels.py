@@ -8,6 +8,7 @@ well, and outputs that are hard to show.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import functools
 import gc
@@ -15,6 +16,7 @@ import itertools
 import json
 import os
 import pickle
+import random
 import re
 import shutil
 import signal
@@ -23,6 +25,7 @@ import string
 import sys
 import threading
 import time
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +45,7 @@ from test_provisioner import execute, kernel, kernels, printed
 
 from autograder import exercises, feedback, gradebook, intake, judge, provisioner, run, sandbox
 from autograder.forkserver import ForkServer, Job, _Child
-from autograder.harmless import TEMPLATES, Harmless, harmless
+from autograder.harmless import TEMPLATES, Harmless, cleaned, harmless
 from autograder.sandbox import Limits
 from underhood.exercise import Seen
 from underhood.probes import seen_to_json
@@ -193,6 +196,30 @@ def test_a_forged_question_gets_an_answer_that_earns_and_tells_nothing(question)
         assert said["request"].keys() == {"exercise", "forbids", "cases"}
         assert keys == {"about", "part", "args", "kwargs"}
         assert not any(case["about"] or case["part"] for case in said["request"]["cases"])
+
+
+DTYPES = "O V8 U4 M8[ns] <c16 S5 ? e g <f3 5i1 (2,)f4 i1,i2 >f8 m8[Y] f4,O P".split()
+
+
+def test_no_array_of_any_kind_ends_the_judge():
+    """It would be started again, and asked the same, while an honest kernel waits."""
+    draw = random.Random(0)
+    for _ in range(300):
+        packed = zlib.compress(draw.choice([b"", bytes(8), b"\xff" * 64]))
+        value = {
+            draw.choice(["array", "tensor"]): draw.choice(["float64", "object", "bfloat16", "quint8", ""]),
+            "shape": draw.choice([[], [1], [2, 4], [2**31, 0], [-1], [1] * 64, [True], [0, 2**62]]),
+            "numbers": draw.choice(DTYPES),
+            "packed": base64.b64encode(packed).decode(),
+        }
+        value = draw.choice(
+            [value, {"tuple": [value]}, {"dict": [[value, value]]}, {"build": "net", "with": {"a": value}}]
+        )
+        name = draw.choice([exercise.name for exercise in exercises(CHAPTER)])
+        one = {"value": value, "message": "", "raised": draw.choice([[], "ab"]), "changed": [], "printed": ""}
+        answer = {"seen": [one] * len(judge.questions(name, provisioner.SEED))}
+        said = json.loads(json.dumps(provisioner.answer({"exercise": name, "answer": answer})))
+        assert all(part["outcome"] != "correct" for part in said["verdict"]["results"])
 
 
 @pytest.mark.parametrize(
@@ -844,6 +871,27 @@ def test_html_that_is_hard_to_read_is_shown_quickly(html):
     assert time.process_time() - begin < 3
     text = str(shown.cells[0].outputs[0].data)
     assert "<svg" not in text and "(((((" not in text.partition("<")[2].partition(">")[0]
+
+
+LEAVES = {
+    "closing tags": "</div></div></pre></td></tr></table></body><b>BAIT",
+    "a table's end": "<table><tr><td></table></div><b>BAIT",
+    "a comment's end": "<b>BAIT--></div><!--",
+    "text without end": "<plaintext></div><b>BAIT",
+    "an attribute": "<b title='\"></div><div>'>BAIT",
+}
+
+
+@pytest.mark.parametrize("html", LEAVES.values(), ids=LEAVES)
+def test_no_tag_closes_what_the_page_has_opened(html):
+    """What came after it would stand beside nbgrader's own elements, and not in its box."""
+    shown = cleaned(html)
+    for tag in ("div", "pre", "table", "td", "b"):
+        depth = 0
+        for end in re.findall(rf"<(/?){tag}\b", re.sub(r'"[^"]*"', "", shown)):
+            depth += -1 if end else 1
+            assert depth >= 0, shown
+    assert "<!--" not in shown and "<plaintext" not in shown and "</body" not in shown
 
 
 @pytest.mark.parametrize("tag", ("td", "th"))
