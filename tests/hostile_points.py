@@ -372,6 +372,75 @@ OWN_NAMES = {
     ),
 }
 
+# A name that an import gave a forbidden meaning before, and the learner's own definition another one since.
+IMPORTED_BEFORE = {
+    "helper": ("from numpy.linalg import norm", f"def norm(r): return (r * r).sum(dim=-1).sqrt()\n{CALLS}norm(x)"),
+    "lambda": ("from torch import norm", f"norm = lambda r: (r * r).sum(dim=-1).sqrt()\n{CALLS}norm(x)"),
+    "deleted": (
+        "from numpy.linalg import norm\nprint(norm([3, 4]))\ndel norm",
+        f"def norm(r): return (r * r).sum(dim=-1).sqrt()\n{CALLS}norm(x)",
+    ),
+    "local-function": (
+        "from torch import norm",
+        f"def row_norms(x):\n    def norm(r): return (r * r).sum().sqrt()\n{MATRIX}"
+        "    return torch.stack([norm(r) for r in x]) if len(x) else x.new_zeros(0)",
+    ),
+}
+
+# An attribute of the learner's own object that is called like a tensor's method.
+ROWS = "class Rows:\n    def __init__(self, x): self.x = x\n"
+OWN_ATTRIBUTES = {
+    "property": (
+        f"{ROWS}    @property\n    def norm(self): return (self.x * self.x).sum(dim=1).sqrt()\n{CALLS}Rows(x).norm"
+    ),
+    "namedtuple": (
+        "from collections import namedtuple\nResult = namedtuple('Result', 'norm count')\n"
+        f"{CALLS}Result((x * x).sum(dim=1).sqrt(), len(x)).norm"
+    ),
+    "namespace": (f"from types import SimpleNamespace\n{CALLS}SimpleNamespace(norm=(x * x).sum(dim=1).sqrt()).norm"),
+}
+
+# What an answer that forbids may well use, although its name or what it calls below looks alike.
+DETOURS = {
+    "decorated": f"@torch.no_grad()\ndef row_norms(x):\n{MATRIX}    return (x * x).sum(dim=1).sqrt()",
+    "compiled": f"{CALLS}(x * x).sum(dim=1).sqrt()\nrow_norms = torch.compile(row_norms, backend='eager')",
+    "mapped": f"{CALLS}torch.vmap(lambda r: (r @ r).sqrt())(x) if len(x) else x.new_zeros(0)",
+    "vectorized": (
+        f"{CALLS}torch.from_numpy(np.vectorize(lambda r: np.sqrt(r @ r), signature='(n)->()')(x.numpy())).to(x.dtype) "
+        "if x.numel() else x.new_zeros(len(x))"
+    ),
+    "hypot": f"import math\n{CALLS}torch.tensor([math.hypot(*r) for r in x.tolist()], dtype=x.dtype)",
+    "module": (
+        f"class Norms(torch.nn.Module):\n    def forward(self, x):\n    {MATRIX}"
+        "        return (x * x).sum(dim=1).sqrt()\nrow_norms = Norms()"
+    ),
+    "warned": (
+        f"import warnings\nwarnings.simplefilter('error')\n{CALLS}(warnings.warn('slow'), (x * x).sum(dim=1).sqrt())[1]"
+    ),
+    "talkative": f"def row_norms(x):\n    print('y' * 500_000)\n{MATRIX}    return (x * x).sum(dim=1).sqrt()",
+    "written-twice": ("def row_norms(x): return torch.norm(x, dim=1)\n" + f"{CALLS}(x * x).sum(dim=1).sqrt()"),
+}
+PADDED_SIZES = """
+    def broadcast_shape(*shapes):
+        n = max(map(len, shapes), default=0)
+        rows = [np.pad(np.array(s, dtype=int), (n - len(s), 0), constant_values=1) for s in shapes]
+        sizes = [{int(size) for size in axis} - {1} for axis in zip(*rows)]
+        if any(len(found) > 1 for found in sizes): raise ValueError
+        return tuple(found.pop() if found else 1 for found in sizes)
+"""
+
+# Whatever state a cell leaves behind, right answers stay right.
+LEFT = {
+    "modes": "import torch\nfrom torch.overrides import BaseTorchFunctionMode\nmode = BaseTorchFunctionMode()\nmode.__enter__()\n"
+    "torch.set_grad_enabled(False)\ntorch.set_default_dtype(torch.float64)\ntorch.use_deterministic_algorithms(True)",
+    "errors": "import numpy as np\nnp.seterrcall(lambda *a: 1 / 0)\nnp.seterr(all='call')",
+    "streams": "import io, sys\nsys.stdout = io.StringIO()\nsys.stderr = open('/tmp/errors', 'w')",
+    "alarm": "import signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)",
+    "profiler": "import torch\nprofiler = torch.profiler.profile()\nprofiler.__enter__()",
+    "tracer": "import sys\nsys.settrace(lambda *a: None)",
+    "magics": "row_norms?\n!ls\nx = !ls\n%cd /tmp\n%env\n%matplotlib widget\ninput('?')",
+}
+
 
 def tried(exercise: str, source: str, cells: list) -> None:
     """A cell of one's own between an answer and its check."""
@@ -413,6 +482,13 @@ def fair() -> Iterator[HandIn]:
         yield HandIn(f"pt-tried-{name}", one(notebook(change=partial(tried, exercise, source))))
     for name, (answer, source) in OWN_NAMES.items():
         yield HandIn(f"pt-own-{name}", one(notebook(row_norms=answer, change=partial(tried, "row_norms", source))))
+    for name, (before, answer) in IMPORTED_BEFORE.items():
+        yield HandIn(f"pt-imported-{name}", one(notebook(first=before, row_norms=answer)))
+    for name, answer in {**OWN_ATTRIBUTES, **DETOURS}.items():
+        yield HandIn(f"pt-detour-{name}", one(notebook(row_norms=answer)))
+    yield HandIn("pt-detour-padded", one(notebook(broadcast_shape=PADDED_SIZES)))
+    for name, source in LEFT.items():
+        yield HandIn(f"pt-left-{name}", one(notebook(first=source)))
 
 
 # --- marks of graded cells ---------------------------------------------------------------------------------------------

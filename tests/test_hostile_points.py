@@ -379,6 +379,41 @@ def differences(before: str = "", around: str = "torch.no_grad()", value: str = 
     return DIFFERENCES.format(before=before, around=around, value=value)
 
 
+OWN_LOADER = """
+from torch.utils.data import DataLoader
+print(DataLoader([1, 2]))
+class DataLoader:
+    def __init__(self, rows, size): self.rows, self.size = rows, size
+    def __iter__(self): return iter(self.rows.split(self.size))
+def batches(n, batch_size, generator=None):
+    return iter(DataLoader(torch.arange(n) if generator is None else torch.randperm(n, generator=generator), batch_size))
+"""
+AT_ONCE = """
+def jacobian_rows(f, x):
+    leaf = x.detach().requires_grad_()
+    y = f(leaf).reshape(-1)
+    return torch.{rows}.reshape(len(y), -1)
+"""
+MAPPED = "vmap(lambda e: torch.autograd.grad(y, leaf, e, retain_graph=True)[0])(torch.eye(len(y), dtype=y.dtype))"
+BATCHED = "autograd.grad(y, leaf, torch.eye(len(y), dtype=y.dtype), is_grads_batched=True)[0]"
+FOREACH = """
+def clip_by_global_norm(params, max_norm):
+    gradients = [p.grad for p in params if p.grad is not None]
+    if not gradients: return 0.0
+    norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in gradients])).item()
+    if norm != norm: raise ValueError
+    if norm > max_norm: torch._foreach_mul_(gradients, max_norm / (norm + 1e-6))
+    return norm
+"""
+TWO_CLASSES = """
+def bce_with_logits(z, t):
+    if z.shape != t.shape: raise ValueError
+    logits, targets = torch.stack([0 * z, z], dim=-1), torch.stack([1 - t, t], dim=-1)
+    return -(torch.log_softmax(logits, dim=-1) * targets).sum(-1).mean()
+"""
+SCALAR_BY_NUMPYS_NAME = "import numpy as m\nm.ones(2)\nimport math as m\n"
+
+
 X = "x = torch.ones(2, dtype=torch.float64, requires_grad=True)\n"
 # The exercise, its answer ("" for the reference's), and a cell between it and its check.
 FAIR = {
@@ -409,6 +444,28 @@ FAIR = {
     "a tensor's number": ("Scalar", "", "x = torch.tensor(2.0)\nScalar(x.item()).exp().backward()"),
     "compared with a tensor": ("leaf_rule", "", f"{X}leaf_rule('operation', True, True).__eq__((x * 2).is_leaf)"),
     "the standard library": ("lr_at", RATES, "pass"),
+    "a class called Tensor": (
+        "Scalar",
+        reference_answers("02_autograd")["Scalar"].replace("Scalar", "Tensor") + "\nScalar = Tensor",
+        "pass",
+    ),
+    "a name that was numpy's": (
+        "Scalar",
+        SCALAR_BY_NUMPYS_NAME + reference_answers("02_autograd")["Scalar"].replace("math.", "m."),
+        "pass",
+    ),
+    "a name that was torch's": (
+        "Scalar",
+        "from torch import exp\ndef exp(x): return math.exp(x)\n"
+        + reference_answers("02_autograd")["Scalar"].replace("math.exp", "exp"),
+        "pass",
+    ),
+    "a class that was torch's": ("batches", OWN_LOADER, "pass"),
+    "decorated": ("numeric_grad", "from torch import inference_mode\n@inference_mode()" + differences(), "pass"),
+    "vmap": ("jacobian_rows", AT_ONCE.format(rows=MAPPED), "pass"),
+    "gradients at once": ("jacobian_rows", AT_ONCE.format(rows=BATCHED), "pass"),
+    "all gradients at once": ("clip_by_global_norm", FOREACH, "pass"),
+    "two classes": ("bce_with_logits", TWO_CLASSES, "pass"),
     "a tensor's type": ("clip_by_global_norm", CLIPPED, "pass"),
     "compared with the loss": (
         "bce_with_logits",
