@@ -568,8 +568,9 @@ def test_nbgrader_grades_honest_notebooks_between_hostile_ones(repository, kerne
     right = nbformat.read(tmp_path / "class/student-0003" / CHAPTER / "basics.ipynb", 4)
     folder = repository / "autograder/class"
     empty = nbformat.read(repository / "course" / CHAPTER / "basics.ipynb", 4)
+    told = re.findall(r'skip_cells_with_tag = "(.*)"', (repository / "autograder/nbgrader_config.py").read_text())
     for cell in empty.cells:
-        cell.metadata["tags"] = ["skip-execution"]  # what is not run shows no error
+        cell.metadata["tags"] = ["skip-execution", *told]  # what is not run shows no error
     (folder / "submitted/b-tags" / CHAPTER).mkdir(parents=True)
     nbformat.write(empty, folder / "submitted/b-tags" / CHAPTER / "basics.ipynb")
     for student, (opening, _) in CLASS.items():
@@ -918,6 +919,27 @@ def test_outputs_without_end_are_counted(data):
     outputs = [NotebookNode(output_type="display_data", data=data, metadata={})] * 8000
     shown = harmless(v4.new_notebook(cells=[v4.new_code_cell("1", outputs=outputs)]), None)
     assert len(shown.cells[0].outputs) <= 2000
+
+
+def test_copies_of_the_courses_own_text_are_the_learners_own():
+    """A Markdown cell with a picture takes 22 ms, and 2,000 of them are allowed."""
+    (release,) = run.releases("04_quantization").values()
+    largest = max((cell for cell in release.cells if cell.cell_type == "markdown"), key=lambda cell: len(cell.source))
+    cells = [v4.new_markdown_cell(largest.source) for _ in range(300)]
+    shown = harmless(v4.new_notebook(cells=cells), release)
+    assert shown.cells[0].source == largest.source
+    assert sum(len(cell.source) for cell in shown.cells) < len(cells) * len(largest.source) / 4
+
+
+TURNS = "\u202a\u202b\u202d\u202e\u2066\u2067\u2068\u200f\u061c\x1b"
+
+
+def test_an_exception_turns_no_line_around():
+    """`values  \u202e…` is read from the other end."""
+    exercise = exercises(CHAPTER)[1]
+    one = seen_to_json(Seen(raised=("ValueError",), message=f"a{TURNS}b")) | {"forbidden": ""}
+    answer = {"notes": [], "forbidden": "", "seen": [one] * len(judge.questions(exercise.name, 0))}
+    assert not set(str(run.verdict_on(exercise, answer, "", 0))) & set(TURNS)
 
 
 LINE_ENDS = ("\r", "\r\n", "\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028")
