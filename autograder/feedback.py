@@ -17,6 +17,10 @@ _templates = Environment(
 )
 
 
+# Characters that turn the direction of reading: with them code can look like other code.
+TURNS = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\N{REPLACEMENT CHARACTER}")
+
+
 def page(
     student: str,
     chapter: str,
@@ -35,7 +39,12 @@ def page(
         What the grader has to say about the whole submission, or "".
     """
     items = [
-        {"exercise": exercises[name], "verdict": verdict, "text": str(verdict), "answer": answers.get(name, "")}
+        {
+            "exercise": exercises[name],
+            "verdict": verdict,
+            "text": str(verdict),
+            "answer": answers.get(name, "").translate(TURNS),
+        }
         for name, verdict in verdicts.items()
     ]
     return _templates.get_template("feedback.html").render(

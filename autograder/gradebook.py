@@ -9,6 +9,7 @@ import contextlib
 import logging
 import re
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -97,7 +98,11 @@ def prepare(url: str, chapter: str, scratch: Path) -> None:
         config.CourseDirectory.release_directory = str(scratch / "release")
         return NbGraderAPI(config=config).generate_assignment(chapter, force=True, create=True)
 
-    result = patiently(save, lambda result: not result["success"] and _says_locked(str(result)))
+    place, tempfile.tempdir = tempfile.tempdir, str(scratch)  # what it leaves when it is killed is removed with that
+    try:
+        result = patiently(save, lambda result: not result["success"] and _says_locked(str(result)))
+    finally:
+        tempfile.tempdir = place
     if not result["success"]:
         log = str(result.get("log", ""))
         if "[ERROR] Canceled" in log:  # how nbgrader takes Ctrl-C

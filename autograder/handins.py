@@ -120,19 +120,19 @@ def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | 
     OSError
         Where the folder cannot be read or the disk is full.
     """
-    submissions = submissions.resolve()  # from here on nothing on the way to a file may be a link
+    name, submissions = submissions.name, submissions.resolve()  # from here on nothing on the way to a file is a link
     unpacker = _Unpacker(scratch and scratch.resolve())
     if submissions.is_dir():
         walked = list(_walk(submissions))
         unpacker.outer = _outer(entry.parts for entry in walked)
         entries = [e for entry in walked for e in unpacker.inside(entry)]
     elif submissions.is_file() and submissions.suffix.lower() == ".ipynb":
-        entries = [Entry((submissions.name,), submissions)]
+        entries = [Entry((name,), submissions)]
     elif submissions.is_file():
         entries = [e for entry in unpacker.unzip(submissions, ()) for e in unpacker.inside(entry)]
     else:
         raise ValueError(f"{submissions} is not there: give a folder, a zip or a notebook")
-    return _students(_arrange(entries, submissions.stem, chapter, stems), chapter, stems)
+    return _students(_arrange(entries, Path(name or submissions.name).stem, chapter, stems), chapter, stems)
 
 
 def opened(path: Path) -> BinaryIO:
@@ -167,10 +167,10 @@ def safe_id(name: str) -> str:
     if len(text) > MAX_ID:
         text = text[: MAX_ID - 9]
     text = text.rstrip(" .")
-    return name if text == name else _marked(text, name)
+    return name if text == name else marked(text, name)
 
 
-def _marked(text: str, name: str) -> str:
+def marked(text: str, name: str) -> str:
     """An id made from the text that no other name gets."""
     mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{text[: MAX_ID - 9]}-{mark}"
@@ -239,8 +239,13 @@ def _junk(name: str) -> bool:
 
 def _outer(paths: Iterable[tuple[str, ...]]) -> int:
     """How many folders lie around everything."""
-    around = os.path.commonprefix([path[:-1] for path in paths])
-    return next((depth for depth, name in enumerate(around) if MOODLE.search(name)), len(around))
+    around, known = os.path.commonprefix([path[:-1] for path in paths]), set(chapters())
+    for depth, name in enumerate(around):
+        if MOODLE.search(name):
+            return depth
+        if name in known:
+            return max(depth - 1, 0)
+    return len(around)
 
 
 class _Unpacker:
@@ -345,7 +350,7 @@ class _Unpacker:
         self.count += 1
         if self.folder is None:
             _scratch.append(tempfile.TemporaryDirectory(prefix="underhood-"))
-            self.folder = Path(_scratch[-1].name)
+            self.folder = Path(_scratch[-1].name).resolve()
         folder = self.folder / f"{self.count:06d}"
         folder.mkdir(parents=True, exist_ok=True)
         stem, _, suffix = parts[-1].rpartition(".")
@@ -362,9 +367,11 @@ def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str])
     """Look through an outer folder, and put a chapter's folder at the top below the student whose it is."""
     known = set(chapters())
     while True:
-        tops = {entry.parts[0] for entry in entries}
-        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 and _is_work(entry) for entry in entries):
+        inside = [entry for entry in entries if len(entry.parts) > 1 or _is_work(entry)]  # no README
+        tops = {entry.parts[0] for entry in inside}
+        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 for entry in inside):
             break
+        entries = inside
         if not _stands_around_students(entries, known, chapter, stems):
             break
         entries = [Entry(e.parts[1:], e.path, e.refused) for e in entries if e.parts[1:] not in ((), ("",))]
@@ -454,7 +461,7 @@ def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[
         here += [(rest, entry) for rest, entry in theirs if rest[-1:] == ("…",) and (rest, entry) not in here]
         student = safe_id(name)
         if student.casefold() in taken:  # a file system may take the two for one
-            student = _marked(student, name)
+            student = marked(student, name)
         taken.add(student.casefold())
         found.append(_found(name, student, [entry for _, entry in here], canvas[name]))
     return sorted(found, key=lambda f: f.student)

@@ -9,6 +9,7 @@ without scripts, links, forms or pictures of other hosts. The templates beside t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from bleach.css_sanitizer import CSSSanitizer
 from nbconvert.preprocessors import Preprocessor
 from nbformat import NotebookNode, v4
 
-from .feedback import as_written
+from .feedback import TURNS, as_written
 from .intake import MAX_CELLS
 
 COURSE = Path(__file__).resolve().parent.parent / "course"
@@ -87,7 +88,7 @@ def harmless(notebook: NotebookNode, release: NotebookNode | None) -> NotebookNo
         What it was made from: the course's own text. None: nothing in it is.
     """
     cells = release.cells if release else []
-    ours = {(cell.cell_type, cell.source) for cell in cells}
+    ours = Counter((cell.cell_type, cell.source) for cell in cells)  # as often as that, not more
     known = {cell.metadata.nbgrader.grade_id: cell.metadata.nbgrader for cell in cells if "nbgrader" in cell.metadata}
     python = {"language_info": {"name": "python"}}  # whose colors are quicker than IPython's
     shown = v4.new_notebook(metadata=release.metadata if release else python)
@@ -98,15 +99,19 @@ def harmless(notebook: NotebookNode, release: NotebookNode | None) -> NotebookNo
             break
         metadata = _metadata(cell.metadata.get("nbgrader"), known if release else None)
         source = cell.source
+        own = ours[cell.cell_type, source] == 0
+        ours[cell.cell_type, source] -= not own
+        if own:
+            source = source.translate(TURNS)
         if cell.cell_type == "code":
-            if (cell.cell_type, source) not in ours:
+            if own:
                 source = "\n".join(line.rstrip() for line in re.split("\r\n?|\n", source))
                 if not room.works(len(source)):
                     metadata["magics_language"] = "text"  # which nbconvert does not color
             made = v4.new_code_cell(source, metadata=metadata, outputs=list(_outputs(cell.outputs, room)))
             made.execution_count = cell.execution_count if type(cell.execution_count) is int else None
         else:
-            if (cell.cell_type, source) not in ours:
+            if own:
                 source = _typed(source)
                 text = source[: MAX_MARKDOWN if room.works(min(len(source), MAX_MARKDOWN)) else 100]
                 more = len(source) - len(text)
@@ -161,6 +166,7 @@ class _Room:
 
     def plain(self, text: str) -> str:
         """As much of it as there is room for; without its colors where they are too many."""
+        text = text.translate(TURNS)
         room = min(MAX_TEXT, self.text)
         text = text if len(text) <= room else text[:room] + "… (there is more in the notebook)"
         colors = sum(1 + code.count(";") for code in re.findall("\x1b[^@-~]*.[^@-~]*", text))

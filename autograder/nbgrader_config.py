@@ -1,6 +1,7 @@
 """nbgrader's settings for this course; nbgrader reads them through the nbgrader_config.py of the repository's root."""
 
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -40,7 +41,7 @@ c.CourseDirectory.ignore = [".ipynb_checkpoints", "*.pyc", "__pycache__", "*.py"
 c.ClearSolutions.code_stub = {"python": "raise NotImplementedError"}
 c.ClearSolutions.enforce_metadata = True
 c.ExecutePreprocessor.timeout = 120
-c.ExecutePreprocessor.skip_cells_with_tag = "no-tag-of-a-learner-skips-a-cell"
+c.ExecutePreprocessor.skip_cells_with_tag = secrets.token_hex(8)  # or a learner's tag would keep a check from failing
 # UNDERHOOD_SANDBOX=1: autograde, validate and the formgrader's bolt run notebooks in the grader's sandbox, after
 # `python -m autograder kernel`.
 if os.environ.get("UNDERHOOD_SANDBOX", "0") != "0":

@@ -111,7 +111,7 @@ def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple
                 checked_after[every[number].name] = len(cells)
     answers = {e.name: {"forbids": list(e.forbids), "checked_after": checked_after[e.name]} for e in every if e.forbids}
     judged: dict[int, Verdict] = {}
-    first = [_derived("early", seed) if exercise.forbids else seed for exercise in every]
+    first = [early_seed(exercise, seed) for exercise in every]
 
     def settled(number: int, answer: Answer) -> bool:
         judged[number] = verdict_on(every[number], answer.value, answer.reason, first[number])
@@ -122,6 +122,11 @@ def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple
     theirs = _derived("learner", seed)
     asked_first = [request(exercise.name, first[number]) for number, exercise in enumerate(every)]
     return Job(cells, requests(chapter, seed), theirs, before, early, asked_first, settled), judged
+
+
+def early_seed(exercise: Exercise, seed: int) -> int:
+    """The seed of the question right after the check cell."""
+    return _derived("early", seed) if exercise.forbids else seed
 
 
 def _derived(purpose: str, seed: int) -> int:
@@ -322,8 +327,9 @@ class Terms:
     def answer(self) -> None:
         """Have the judge's answers ready."""
         for exercise in exercises(self.chapter):
-            judge.answers(exercise.name, self.seed)
-            judge.errors(exercise.name, self.seed)
+            for seed in {self.seed, early_seed(exercise, self.seed)}:
+                judge.answers(exercise.name, seed)
+                judge.errors(exercise.name, seed)
 
 
 class Place(Protocol):
@@ -458,7 +464,7 @@ def earlier(out: Path) -> list[dict[str, Any]]:
         One of them is no row.
     """
     path, rows = out / "results.jsonl", []
-    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else []
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
@@ -471,16 +477,21 @@ def earlier(out: Path) -> list[dict[str, Any]]:
 
 
 def _apart(found: list[intake.Found], rows: list[dict[str, Any]]) -> list[intake.Found]:
-    """Who bears the name of another user of Canvas in earlier rows gets the number to it, as within one run."""
-    numbers: dict[str, set[str]] = {}
-    for row in rows:
-        numbers.setdefault(row["student"], set()).add(row["canvas_id"])
-
-    def name(one: intake.Found) -> str:
-        others = numbers.get(one.student, set()) - {"", one.canvas_id}
-        return f"{one.student}_{one.canvas_id}" if others and one.canvas_id else one.student
-
-    return sorted((replace(one, student=name(one)) for one in found), key=lambda one: one.student)
+    """Users of Canvas keep the names of earlier rows: two of one name have their numbers to it, as within one run."""
+    earlier_ids = {row["student"]: row["canvas_id"] for row in rows}
+    taken = {one.student for one in found}
+    apart = []
+    for one in found:
+        numbered = intake.safe_id(f"{one.student}_{one.canvas_id}")
+        hers = earlier_ids.get(numbered) == one.canvas_id
+        anothers = earlier_ids.get(one.student, "") not in ("", one.canvas_id)
+        if one.canvas_id and (hers or anothers):
+            if numbered in taken or earlier_ids.get(numbered, one.canvas_id) != one.canvas_id:
+                numbered = intake.marked(numbered, f"{one.student} {one.canvas_id}")
+            one = replace(one, student=numbered)
+            taken.add(numbered)
+        apart.append(one)
+    return sorted(apart, key=lambda one: one.student)
 
 
 class Busy(RuntimeError):
@@ -545,7 +556,7 @@ def _seed(chapter: str, out: Path, seed: int | None) -> int:
     if seed is None and kept.is_file():
         try:
             return int(json.loads(kept.read_text(encoding="utf-8"))["seed"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError):
             raise ValueError(
                 f"{kept} is damaged. Write the seed into it again, or move it away for a new one."
             ) from None
@@ -587,7 +598,7 @@ class Run:
                 gradebook.prepare(self.url, self.chapter, scratch)
                 book = stack.enter_context(gradebook.opened(self.url))
                 journal = stack.enter_context(self.journal.open("ab"))
-                if rows:
+                if journal.tell():
                     journal.write(b"\n")  # the last line may have been cut
                 finished = stack.enter_context(contextlib.closing(place.grade(todo)))
                 for graded in progress(finished, len(todo)):
@@ -645,7 +656,11 @@ class Run:
         write(results, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in everything))
         write_csv(self.out / "grades.csv", everything)
         write_canvas(self.out / "canvas.csv", everything)
-        self.journal.unlink(missing_ok=True)
+        others = [row for row in self.journaled().values() if row.student not in graded]
+        if others:  # of a run that did not get to its end, when this one was for some students
+            write(self.journal, "".join(json.dumps(asdict(row)) + "\n" for row in others))
+        else:
+            self.journal.unlink(missing_ok=True)
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -434,6 +434,8 @@ def _limit(limits: Limits) -> None:
             1,
         ),  # 0 would let the kernel hand a core to a program of the machine, 1 does not: core(5)
         (resource.RLIMIT_MEMLOCK, 1 << 20),
+        (resource.RLIMIT_NICE, 0),  # an account for sound or the like may have more
+        (resource.RLIMIT_RTPRIO, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
         _, hard = resource.getrlimit(which)

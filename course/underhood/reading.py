@@ -301,7 +301,9 @@ def in_object(obj: Any, forbids: tuple[str, ...]) -> str:
         sources = dict.fromkeys(map(inspect.getsource, (obj, getattr(obj, "__code__", obj))))
         names = getattr(inspect.unwrap(obj), "__globals__", {})
         classes = [v for v in list(names.values()) if type(v) is type and v.__module__ == names.get("__name__")]
-        methods = {member for cls in classes for member in vars(cls)}
+        methods = {member for cls in classes for member in (*vars(cls), *getattr(cls, "__annotations__", ()))}
+        functions = [value for cls in classes for value in vars(cls).values() if type(value) is types.FunctionType]
+        methods |= {name for function in functions for name in function.__code__.co_names}  # self.norm = …
     except Exception:  # no source to be had, or an object that hides it: the traps still hold
         return ""
     return next(filter(None, (in_source(source, forbids, _aliases(names), methods) for source in sources)), "")

@@ -231,6 +231,7 @@ def clean_slate() -> Iterator[None]:
             generator = torch.default_generator
             stack.callback(generator.set_state, generator.get_state())
             generator.manual_seed(SEED)
+            stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
             stack.enter_context(torch.autograd.set_detect_anomaly(False))
             dtype = torch.get_default_dtype()
@@ -272,7 +273,7 @@ def seen_from_json(written: Any) -> Seen:
     return Seen(
         value=from_json(written.get("value")),
         raised=tuple(in_a_line(word, 80) for word in words[0][:8]),
-        message="\n".join(written.get("message", "")[:600].splitlines()[:2]),
+        message="\n".join(in_a_line(line, 300) for line in written.get("message", "")[:600].splitlines()[:2]),
         changed=tuple(in_a_line(word, 80) for word in words[1][:50]),
         printed=written.get("printed", "")[:KEPT],
         forbidden=in_a_line(written.get("forbidden", ""), 100),
