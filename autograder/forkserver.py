@@ -854,7 +854,7 @@ class _Child:
         now = time.monotonic()
         if self._walls and now >= self._next_look:
             self._next_look = now + CROWD_CHECK_SECONDS
-            self._crowded = 0.8 * self._crowded + sandbox.stand_back(self._pid)
+            self._crowded = 0.9 * self._crowded + sandbox.stand_back(self._pid)
             if self._crowded > CROWD:  # they live too short to be told: from now on they are born so
                 with contextlib.suppress(OSError):
                     os.setpriority(os.PRIO_PROCESS, self._pid, 19)

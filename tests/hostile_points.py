@@ -398,6 +398,13 @@ OWN_ATTRIBUTES = {
         f"{CALLS}Result((x * x).sum(dim=1).sqrt(), len(x)).norm"
     ),
     "namespace": (f"from types import SimpleNamespace\n{CALLS}SimpleNamespace(norm=(x * x).sum(dim=1).sqrt()).norm"),
+    "field": (
+        "from dataclasses import dataclass\n@dataclass\nclass Row:\n    norm: torch.Tensor\n"
+        f"{CALLS}Row((x * x).sum(dim=1).sqrt()).norm"
+    ),
+    "set-in-init": (
+        f"class Rows:\n    def __init__(self, x): self.norm = (x * x).sum(dim=1).sqrt()\n{CALLS}Rows(x).norm"
+    ),
 }
 
 # What an answer that forbids may well use, although its name or what it calls below looks alike.

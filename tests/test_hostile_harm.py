@@ -9,6 +9,7 @@ import io
 import json
 import os
 import re
+import resource
 import struct
 import subprocess
 import sys
@@ -683,6 +684,33 @@ def test_a_date_makes_an_outer_folder_nobodys(tmp_path, outer, inside):
     assert set(found) == {"ann", "bob"}
 
 
+@pytest.mark.parametrize("kind", ["a folder", "a zip"])
+@pytest.mark.parametrize(
+    "place", ["Eve_7_assignsubmission_file_", "subs/Eve_7_assignsubmission_file_", f"eve/{CHAPTER}"]
+)
+def test_who_is_graded_alone_has_one_allowance_for_all_zips(tmp_path, monkeypatch, kind, place):
+    """Else each of hundreds of zips would be unpacked up to it, on to the instructor's disk."""
+    monkeypatch.setattr(handins, "MAX_UNPACKED", 1 << 16)
+    work = {f"{place}/{i}.zip": zipped_notebook("{}" + " " * (1 << 15)) for i in range(10)}
+    if kind == "a zip":
+        with zipfile.ZipFile(tmp_path / "in", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in work.items():
+                archive.writestr(name, data)
+    else:
+        (tmp_path / "in" / place).mkdir(parents=True)
+        for name, data in work.items():
+            (tmp_path / "in" / name).write_bytes(data)
+    (one,) = find(tmp_path / "in", CHAPTER, STEMS, tmp_path / "scratch")
+    assert "refused" in one.flags
+    assert sum(path.stat().st_size for path in (tmp_path / "scratch").rglob("*.ipynb")) <= 3 << 15
+
+
+@pytest.mark.parametrize("beside", ["grades.txt", "README"])
+def test_a_file_beside_an_outer_folder_merges_nobody(tmp_path, beside):
+    found = students(tmp_path, "subs/ann/basics.ipynb", "subs/bob/basics.ipynb", beside)
+    assert set(found) == {"ann", "bob"}
+
+
 @LINUX
 @pytest.mark.parametrize("what", ["a zip", "a folder"])
 def test_what_becomes_a_link_is_not_followed(tmp_path, monkeypatch, what):
@@ -763,6 +791,12 @@ def test_a_line_that_a_full_disk_cut_swallows_no_other(tmp_path, monkeypatch):
     assert graded_by(tmp_path, monkeypatch, found, found, stop=1) == [["bob"], ["cid"]]
 
 
+def test_a_cut_line_alone_swallows_no_other(tmp_path, monkeypatch):
+    found = [Found(name, ()) for name in ("ann", "bob")]
+    (tmp_path / f"journal-{CHAPTER}.jsonl").write_bytes(b'{"student": "an')
+    assert graded_by(tmp_path, monkeypatch, found, found, stop=1) == [["ann"], ["bob"]]
+
+
 def canvas_rows(tmp_path: Path, monkeypatch, *runs: tuple[str, ...]) -> list[tuple[str, str]]:
     """Who has which number of Canvas after these files were graded, run by run, into one folder."""
     for number, names in enumerate(runs):
@@ -776,6 +810,20 @@ def test_a_namesakes_late_hand_in_replaces_nobodys_row(tmp_path, monkeypatch):
     rows = canvas_rows(tmp_path, monkeypatch, ("ann_7_1_x.ipynb", "bob_3_4_x.ipynb"), ("ann_8_2_x.ipynb",))
     assert [number for number, _ in rows] == ["3", "7", "8"]
     assert len({student for _, student in rows}) == 3
+
+
+def test_who_has_a_namesake_keeps_one_row(tmp_path, monkeypatch):
+    """Graded together, then one of them once more: a second row with the old points would follow the new one."""
+    rows = canvas_rows(tmp_path, monkeypatch, ("ann_7_1_x.ipynb", "ann_8_2_x.ipynb"), ("ann_8_3_x.ipynb",))
+    assert rows == [("7", "ann_7"), ("8", "ann_8")]
+
+
+def test_the_name_of_a_namesake_is_safe_and_nobody_elses(tmp_path, monkeypatch):
+    long = "\U00010428" * 60
+    found = [Found(name, (), canvas_id=number) for name, number in (("ann", "8"), ("ann_8", ""), (long, "8" * 100))]
+    given = _apart(found, [{"student": name, "canvas_id": "7"} for name in ("ann", long)])
+    assert len({one.student for one in given}) == 3
+    assert max(len(one.student.encode()) for one in given) <= 250
 
 
 @LINUX
@@ -809,3 +857,15 @@ print(os.nice(0))
 """
     (result,) = run(server, source)
     assert result.cells[0].output == "19\n"
+
+
+@LINUX
+@pytest.mark.parametrize("which", ["RLIMIT_NICE", "RLIMIT_RTPRIO"])
+def test_nobody_takes_a_priority_back_where_the_machine_would_allow_it(monkeypatch, which):
+    """Packages for sound give their users both."""
+    given = {}
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (30, 30))
+    monkeypatch.setattr(resource, "setrlimit", given.__setitem__)
+    monkeypatch.setattr(sandbox.signal, "signal", lambda *_: None)
+    sandbox._limit(LIMITS)
+    assert given.get(getattr(resource, which)) == (0, 0)

@@ -9,7 +9,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import nbformat
 import numpy as np
@@ -620,3 +620,18 @@ def test_the_values_of_two_seeds_differ():
     first, second = judge.answers("row_norms", 100), judge.answers("row_norms", 101)
     assert not all(same(a.value, b.value) for a, b in zip(first, second, strict=True))
     assert {e.chapter for e in exercises("01_basics")} == {"01_basics"}
+
+
+# --- points between two runs ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_for_one_student_keeps_what_a_killed_run_had_graded(tmp_path):
+    """Their points are in the gradebook already: they are in the tables after the next run, and not graded again."""
+    one, other = (
+        run.Row(name, "01_basics", 3.0, 43, {}, {}, [], "", 1.0, 1.0, 5, f"digest-{name}") for name in ("ada", "ben")
+    )
+    unfinished = run.Run("01_basics", tmp_path, 5, "")
+    unfinished.journal.write_text("".join(json.dumps(asdict(row)) + "\n" for row in (one, other)))
+    unfinished._close([one])
+    known = {row["student"] for row in run.earlier(tmp_path)} | {row.student for row in unfinished.journaled().values()}
+    assert known == {"ada", "ben"}
