@@ -165,8 +165,8 @@ def _message(error: BaseException) -> str:
     try:
         text = str(error)
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.line and _own(frame.filename)]
-        where = f"\n{frames[-1].line}" if frames else ""
-        return plain(text.splitlines()[0][:300] if text else "") + plain(where[:200])
+        where = f"\n{in_a_line(str(frames[-1].line), 200)}" if frames else ""
+        return plain(in_a_line(text.splitlines()[0], 300) if text else "") + plain(where)
     except BaseException:  # noqa: B036 - an exception whose own text cannot be had
         return ""
 
