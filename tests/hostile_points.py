@@ -113,18 +113,6 @@ def row_norms(x):
 {MATRIX}    todo.put(x)
     return done.get()
 """,
-    "worker-process": f"""
-import multiprocessing
-fork = multiprocessing.get_context("fork")
-def work(pipe):
-    while True:
-        pipe.send(torch.norm(torch.from_numpy(pipe.recv()), dim=1).numpy())
-ours, theirs = fork.Pipe()
-fork.Process(target=work, args=(theirs,), daemon=True).start()
-def row_norms(x):
-{MATRIX}    ours.send(x.numpy())
-    return torch.from_numpy(ours.recv())
-""",
     "operator-of-its-own": f"""
 library = torch.library.Library("mine", "DEF")
 library.define("n(Tensor x) -> Tensor")
