@@ -99,7 +99,7 @@ class Judge:
         while not reply.endswith(b"\n"):
             ready = dict(poll.poll(max(deadline - time.monotonic(), 0.0) * 1000))
             try:
-                if not ready:
+                if not ready or time.monotonic() > deadline:
                     return b""
                 if stdin.fileno() in ready:
                     left = left[stdin.write(left) or 0 :]
