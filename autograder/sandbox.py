@@ -429,10 +429,8 @@ def _limit(limits: Limits) -> None:
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_NPROC, limits.processes),
-        (
-            resource.RLIMIT_CORE,
-            1,
-        ),  # 0 would let the kernel hand a core to a program of the machine, 1 does not: core(5)
+        # 0 would let the kernel hand a core to a program of the machine, 1 does not: core(5).
+        (resource.RLIMIT_CORE, 1),
         (resource.RLIMIT_MEMLOCK, 1 << 20),
         (resource.RLIMIT_NICE, 0),  # an account for sound or the like may have more
         (resource.RLIMIT_RTPRIO, 0),

@@ -448,12 +448,17 @@ def test_kernels_that_are_started_restarted_cancelled_and_ended_at_once_leave_no
     assert list(Path(provisioner._place()).glob(f"{provisioner.NAME}-{os.getpid()}-*")) == []
 
 
-def test_a_late_answer_of_the_judge_costs_the_next_kernel_nothing(monkeypatch):
-    program = "import sys, time; time.sleep(0.3)\nfor line in sys.stdin: print('{\"request\": 1}', flush=True)"
+def judges_run(program, monkeypatch):
+    """Have each new judge's process run this program in place of the judge."""
     real = provisioner.subprocess.Popen
     monkeypatch.setattr(
         provisioner.subprocess, "Popen", lambda command, **given: real([sys.executable, "-c", program], **given)
     )
+
+
+def test_a_late_answer_of_the_judge_costs_the_next_kernel_nothing(monkeypatch):
+    program = "import sys, time; time.sleep(0.3)\nfor line in sys.stdin: print('{\"request\": 1}', flush=True)"
+    judges_run(program, monkeypatch)
     stalled = provisioner.Judge()
     for _ in range(3):
         assert "in time" in stalled.ask({"exercise": "pick"}, 0.0)["error"]
@@ -463,10 +468,7 @@ def test_a_late_answer_of_the_judge_costs_the_next_kernel_nothing(monkeypatch):
 
 def test_whoever_asks_without_end_leaves_the_judge_to_others(monkeypatch):
     program = "import sys, time\nfor line in sys.stdin: time.sleep(0.1); print('{\"request\": 1}', flush=True)"
-    real = provisioner.subprocess.Popen
-    monkeypatch.setattr(
-        provisioner.subprocess, "Popen", lambda command, **given: real([sys.executable, "-c", program], **given)
-    )
+    judges_run(program, monkeypatch)
     judge_of_all = provisioner.Judge()
     child, theirs = pair()
 
