@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 PHOTO = Path(__file__).resolve().parents[1] / "course" / "underhood" / "data" / "photo_stem.npz"
 ROUNDS = 15
+LOOP = "definition's loop, extrapolated"
 MEAN = np.float32([0.485, 0.456, 0.406])[:, None, None]  # of ImageNet, per color
 STD = np.float32([0.229, 0.224, 0.225])[:, None, None]
 
@@ -92,14 +93,8 @@ def first_layer(reference: Mapping[str, Callable], rounds: int) -> list[dict]:
     contenders: dict[str, Callable[[], object]] = {"numpy": numpy}
     contenders |= {f"torch {name}": packed(name) for name in ("x86", "qnnpack")}
     contenders["torch float32"] = float32
-    times = medians(contenders, 10 * rounds)
-    some = codes[:, :9, :]  # five rows of outputs, the first of them against the border
-    start = time.process_time()
-    part = definition(some, q_in.zero_point, w, 2, 1)
-    loop = (time.process_time() - start) * 1e3 * (112 / part.shape[1])
-    if not np.array_equal(part[:, :4], reference["conv_acc"](codes, q_in.zero_point, w, 2, 1)[:, :4]):
-        raise ValueError("the definition's loop and conv_acc give different sums")
-    return compared("quantized first layer", times.pop("numpy"), {"definition's loop, extrapolated": loop} | times)
+    times = {LOOP: loop([(codes, q_in.zero_point, w, 2, 1)], reference["conv_acc"])} | medians(contenders, 10 * rounds)
+    return compared("quantized first layer", times.pop("numpy"), times)
 
 
 def definition(x: np.ndarray, zx: int, w: np.ndarray, stride: int, padding: int) -> np.ndarray:
@@ -140,29 +135,29 @@ def whole_network(reference: Mapping[str, Callable], rounds: int) -> list[dict]:
     contenders: dict[str, Callable[[], object]] = {"numpy": numpy}
     contenders |= {f"torch {name}": mobilenet.timed(model, image, name) for name, model in engines.items()}
     contenders["torch float32"] = mobilenet.timed(float32, image, "x86")
-    times = medians(contenders, rounds)
-    times = {"definition's loop, extrapolated": loop(codes, layers, reference)} | times
+    calls: list[tuple] = []
+
+    def conv_acc(*arguments: Any) -> np.ndarray:
+        calls.append(arguments)
+        return reference["conv_acc"](*arguments)
+
+    reference["quantized_network"](codes, layers, {**reference, "conv_acc": conv_acc})
+    times = {LOOP: loop([call[:5] for call in calls], reference["conv_acc"])} | medians(contenders, rounds)
     rate = reference["hit_rate"](numpy(), outputs[-1])
     name = "quantized MobileNetV2, logits equal to torch fbgemm's in every bit"
     equal = {"name": name, "value": rate, "unit": "share of 1,000", "reference": 1.0, "ratio": rate}
     return [*compared("quantized MobileNetV2", times.pop("numpy"), times), equal]
 
 
-def loop(codes: np.ndarray, layers: list[dict], reference: Mapping[str, Callable]) -> float:
-    """Milliseconds that `definition` would take for all the network's convolutions: one output channel of each is timed."""
-    calls: list[tuple] = []
-
-    def seen(*arguments: Any) -> np.ndarray:
-        calls.append(arguments)
-        return reference["conv_acc"](*arguments)
-
-    reference["quantized_network"](codes, layers, {**reference, "conv_acc": seen})
+def loop(calls: Sequence[tuple], conv_acc: Callable) -> float:
+    """Milliseconds that `definition` would take for all these convolutions: one output channel of each is timed."""
     seconds = 0.0
-    for x, zx, w, stride, padding, _ in calls:
+    for x, zx, w, stride, padding in calls:
+        first = x[: w.shape[1]], zx, w[:1], stride, padding
         start = time.process_time()
-        first = definition(x[: w.shape[1]], zx, w[:1], stride, padding)
+        sums = definition(*first)
         seconds += (time.process_time() - start) * len(w)
-        if not np.array_equal(first, reference["conv_acc"](x[: w.shape[1]], zx, w[:1], stride, padding)):
+        if not np.array_equal(sums, conv_acc(*first)):
             raise ValueError("the definition's loop and conv_acc give different sums")
     return seconds * 1e3
 

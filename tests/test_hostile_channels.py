@@ -131,7 +131,7 @@ def test_questions_that_wait_do_not_lift_the_limit_of_a_kernels_life():
 
     begin = time.monotonic()
     assert child.serve(slowly, 0.5) == "timeout"
-    assert time.monotonic() - begin < 1.5
+    assert time.monotonic() - begin < 10  # not the 100 s of all questions
     theirs.close()
     child.close()
 
@@ -491,7 +491,7 @@ def test_whoever_asks_without_end_leaves_the_judge_to_others(monkeypatch):
     for _ in range(5):
         begin = time.monotonic()
         assert judge_of_all.ask({"exercise": "pick"}, 20) == {"request": 1}
-        assert time.monotonic() - begin < 3
+        assert time.monotonic() - begin < 10
     jobs[-1].join(20)
     for close in (theirs.close, judge_of_all.close, child.close):
         close()
