@@ -493,6 +493,33 @@ def test_a_right_answer_keeps_its_points_whatever_its_names_and_its_tests_are(ab
     assert not [part for part, points in row.parts[name].items() if not points]
 
 
+# What honest demonstrations leave behind: state of the process that no cell puts back.
+LEFT_BEHIND = {
+    "deterministic": "torch.use_deterministic_algorithms(True)",
+    "a device": "torch.set_default_device('cpu')",
+    "a profiler": "import cProfile\ncProfile.Profile().enable()",
+    "functions that watch": "import sys\nsys.setprofile(lambda *a: None)\nsys.settrace(lambda *a: None)",
+    "hooks on saved tensors": "torch.autograd.graph.save_on_cpu().__enter__()\ntorch.autograd.set_detect_anomaly(True)",
+    "a function mode": "from torch.overrides import TorchFunctionMode\nclass M(TorchFunctionMode):\n"
+    "    def __torch_function__(self, f, types, args=(), kwargs=None): return f(*args, **(kwargs or {}))\nM().__enter__()",
+    "an alarm": "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_DFL)\nsignal.alarm(1)",
+    "limits": "import sys\nsys.set_int_max_str_digits(640)\nsys.setrecursionlimit(200)",
+    "no tiny numbers": "torch.set_flush_denormal(True)",
+}
+
+
+@pytest.mark.parametrize("about", LEFT_BEHIND)
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is built from Linux's namespaces")
+def test_what_a_demonstration_leaves_behind_costs_nothing(about, servers, given):
+    chapter = "02_autograd"
+    (stem, notebook), *_ = submission(chapter, reference_answers(chapter)).items()
+    notebook.cells.insert(1, nbformat.v4.new_code_cell("import torch\n" + LEFT_BEHIND[about]))
+    found = intake.Found("s", (Carried(f"{stem}.ipynb", json.dumps(notebook).encode()),))
+    row = run.grade_one(chapter, found, servers[chapter], 77, given[chapter]).row
+    assert row.points == row.max_points, row.parts
+
+
 # --- answers from memory --------------------------------------------------------------------------------------------------
 
 
@@ -583,6 +610,9 @@ SLIPS = [
     ("row_norms", "x.dim() != 2", "x.dim() < 2"),
     ("lr_at", "step + 1", "step"),
     ("dequantize", "q.astype(np.float32)", "q.astype(np.float64)"),
+    ("adam_step", "(1 - beta2**t) ** 0.5).add_(eps)", "(1 - beta2**t) ** 0.5).pow_(2).add_(eps).sqrt_()"),
+    ("vjp", ".detach()", ""),
+    ("safe_sqrt", "torch.where(positive, x, torch.ones_like(x))", "x"),
 ]
 
 
