@@ -26,7 +26,9 @@ from sqlalchemy.exc import SAWarning, SQLAlchemyError
 from .build import configuration
 from .chapters import COURSE, SOLUTIONS
 
-LOCKED = frozenset({"55P03", "40P01"})  # PostgreSQL's lock_not_available and deadlock_detected
+# PostgreSQL's lock_not_available and deadlock_detected; unique_violation and duplicate_table, where another run was quicker.
+LOCKED = frozenset({"55P03", "40P01", "23505", "42P07"})
+SAID = re.compile(r"database (table )?is locked|UNIQUE constraint failed|table \S+ already exists")  # by SQLite
 DRIVER = "for postgresql:// run `pip install -e '.[postgresql]'`"
 
 
@@ -208,7 +210,7 @@ def patiently(do: Callable[[], T], locked: Callable[[T], bool] = lambda result: 
 
 
 def _locked(error: BaseException) -> bool:
-    """Whether an error, or the one that nbgrader made it of, is about a lock."""
+    """Whether an error, or the one that nbgrader made it of, is about another program that writes now."""
     for each in filter(None, (error, error.__context__)):
         cause = getattr(each, "orig", None)
         if LOCKED.intersection({getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None)}):
@@ -217,4 +219,4 @@ def _locked(error: BaseException) -> bool:
 
 
 def _says_locked(message: str) -> bool:
-    return "database is locked" in message or "database table is locked" in message
+    return SAID.search(message) is not None

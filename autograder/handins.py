@@ -6,11 +6,12 @@ What is understood, mixed as it comes:
 - a folder for each student, notebooks anywhere below; Moodle's suffix `_assignsubmission_file_` is not part of the name.
 - a flat folder of notebooks as a learning management system gives them. The student is (1) what stands before the numbers of
   Canvas's `name_123_456_file.ipynb` (with or without `_LATE`; 123 is the user's id there, which keeps two of one name
-  apart), else (2) what stands after a leading `<notebook>_` or `<chapter>_`, else (3) what stands before `_<notebook>` or
-  `_<chapter>`, else (4) the whole stem: two students in two rows are mended more easily than two in one.
+  apart; where other numbers follow, the learner's own name may end in a number: then it is all up to the second), else
+  (2) what stands after a leading `<notebook>_` or `<chapter>_`, else (3) what stands before `_<notebook>` or `_<chapter>`,
+  else (4) the whole stem: two students in two rows are mended more easily than two in one.
 - a zip of any of these, a zip in the place of a notebook, and one notebook.
 
-One outer folder around everything is looked through. Links are never followed: they could lead to another student's work.
+Outer folders around everything are looked through. Links are never followed: they could lead to another student's work.
 Of a zip only notebooks are unpacked, each under a name of our making in a temporary folder.
 """
 
@@ -44,11 +45,17 @@ MAX_READ = 64 * 1024**2  # bytes of all of them together
 MAX_DEPTH = 8  # folders below the top
 MAX_ID = 60  # characters of a student id: at most 240 bytes; a folder's name may have 255
 
-CANVAS = re.compile(r"(?P<student>[^_]+)(_LATE)?_(?P<id>[0-9]+)_[0-9]+_(?P<file>.+)", re.S)
+# <name>_<user's id>_<upload's id>_<file>; a name may hold underscores, and Canvas's numbers do not begin with 0.
+CANVAS = re.compile(r"(?P<student>.*?)(_LATE)?_(?P<id>[1-9][0-9]*)_(?P<upload>[1-9][0-9]*)_(?P<file>.*)", re.S)
+# Where numbers stand further on they may be the ones, and those before them be part of a learner's name.
+FURTHER = re.compile("[1-9][0-9]*_|.*_[1-9][0-9]*_[1-9][0-9]*_", re.S)
+ANONYMOUS = re.compile("(LATE_)?(?P<student>anon_[^_]+)_[0-9]+_.*", re.S)  # Canvas's, without names
+UNCLEAR = "?"  # in the place of a Canvas id
 MOODLE = re.compile(r"_assignsubmission_file_?$")
 ALLOWED = set("._-+@ ,'()~#")  # beside letters, marks and digits
 # Letters and marks without any ink (Unicode's Default_Ignorable_Code_Point): two names with and without look the same.
 INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+WORK = (".ipynb", ".zip")
 FORMULA = "=+-@"  # a spreadsheet takes a cell that begins so for a formula
 
 _scratch: list[tempfile.TemporaryDirectory[str]] = []  # removed when the interpreter ends
@@ -80,7 +87,7 @@ class Found:
     flags, reason
         What was wrong with the hand-in as such: words, and one sentence.
     canvas_id
-        The user's number in Canvas, where the file's name tells it.
+        The user's number in Canvas, where the file's name tells it; "?" where it leaves open which one that is.
     """
 
     student: str
@@ -194,12 +201,13 @@ def sentence(reasons: Sequence[str]) -> str:
 def _walk(top: Path) -> Iterator[Entry]:
     """The folder's files and folders, in the order of their names; the limit is one student's, not an outer folder's."""
     outer: tuple[str, ...] = ()
-    names = _names(top)
-    while len(names) == 1 and len(outer) < MAX_DEPTH and stat.S_ISDIR((top / names[0]).lstat().st_mode):
-        top, outer = top / names[0], (*outer, names[0])
+    while len(outer) < MAX_DEPTH and (lone := _lone_folder(top)):
+        for name in _names(top):
+            if name != lone:
+                yield from _below(top / name, (*outer, name))
+        top, outer = top / lone, (*outer, lone)
         yield Entry((*outer, ""))
-        names = _names(top)
-    for name in names:
+    for name in _names(top):
         seen = 0
         for entry in _below(top / name, (*outer, name)):
             seen += 1
@@ -207,6 +215,17 @@ def _walk(top: Path) -> Iterator[Entry]:
                 yield Entry((*outer, name, "…"), None, f"only the first {MAX_FILES} files were looked at")
                 break
             yield entry
+
+
+def _lone_folder(top: Path) -> str:
+    """The one folder in it, if it can be read and no work lies beside it: a list of grades may; or ""."""
+    names = _names(top)
+    folders = [name for name in names if stat.S_ISDIR((top / name).lstat().st_mode)]
+    if len(folders) == 1 and not any(name.lower().endswith(WORK) for name in names if name not in folders):
+        with contextlib.suppress(OSError):
+            os.listdir(top / folders[0])
+            return folders[0]
+    return ""
 
 
 def _names(folder: Path) -> list[str]:
@@ -238,8 +257,9 @@ def _junk(name: str) -> bool:
 
 
 def _outer(paths: Iterable[tuple[str, ...]]) -> int:
-    """How many folders lie around everything."""
-    around, known = os.path.commonprefix([path[:-1] for path in paths]), set(chapters())
+    """How many folders lie around all work; a folder's path ends in ""."""
+    work = [path[:-1] for path in paths if not path[-1] or path[-1].lower().endswith(WORK)]
+    around, known = os.path.commonprefix(work), set(chapters())
     for depth, name in enumerate(around):
         if MOODLE.search(name):
             return depth
@@ -282,7 +302,7 @@ class _Unpacker:
     def unzip(self, path: Path, parts: tuple[str, ...]) -> Iterator[Entry]:
         """The members of a zip, below `parts`; a zip in the outermost zip is unpacked as it is."""
         name = printable(path.name)
-        wanted = (".ipynb",) if parts else (".ipynb", ".zip")
+        wanted = (".ipynb",) if parts else WORK
         with contextlib.ExitStack() as stack:
             try:
                 file = stack.enter_context(opened(path))
@@ -299,9 +319,8 @@ class _Unpacker:
                 raise ValueError(f"{name} lists too many members")
             members = archive.infolist()
             if not parts:
-                self.outer = _outer(
-                    _inside_zip(member) for member in members if not any(map(_junk, _inside_zip(member)))
-                )
+                listed = [(_inside_zip(m), m.is_dir()) for m in members if _inside_zip(m)]
+                self.outer = _outer((*at, "") if folder else at for at, folder in listed if not any(map(_junk, at)))
             seen: dict[str, int] = defaultdict(int)  # by student
             for member in members:
                 below = _inside_zip(member)
@@ -364,17 +383,22 @@ def _inside_zip(member: zipfile.ZipInfo) -> tuple[str, ...]:
 
 
 def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str]) -> list[Entry]:
-    """Look through an outer folder, and put a chapter's folder at the top below the student whose it is."""
-    known = set(chapters())
-    while True:
-        inside = [entry for entry in entries if len(entry.parts) > 1 or _is_work(entry)]  # no README
+    """Look through outer folders, and put a chapter's folder at the top below the student whose it is."""
+    known, level = set(chapters()), entries
+    for depth in range(MAX_DEPTH):
+        inside = [entry for entry in level if len(entry.parts) > 1 or _is_work(entry)]  # no README
         tops = {entry.parts[0] for entry in inside}
-        if len(tops) != 1 or tops & known or any(len(entry.parts) == 1 for entry in inside):
+        if len(tops) != 1 or any(len(entry.parts) == 1 for entry in inside):
             break
-        entries = inside
-        if not _stands_around_students(entries, known, chapter, stems):
+        (lone,) = tops
+        if MOODLE.search(lone) or lone.lower().endswith(".zip") or (depth and lone in known):
+            break  # one student's, whatever it holds
+        below = [Entry(e.parts[1:], e.path, e.refused) for e in inside if e.parts[1:] != ("",)]
+        level = [entry for entry in level if len(entry.parts) == 1] + below
+        if _stands_around_students(inside, known, chapter, stems):
+            entries = level
+        elif lone in known:
             break
-        entries = [Entry(e.parts[1:], e.path, e.refused) for e in entries if e.parts[1:] not in ((), ("",))]
     return [Entry((top, *e.parts), e.path, e.refused) if e.parts[0] in known else e for e in entries]
 
 
@@ -383,76 +407,73 @@ def _stands_around_students(entries: list[Entry], known: set[str], chapter: str,
 
     What most names in it say decides: no single one can merge the others into one student.
     """
-    lone = entries[0].parts[0]
-    if lone.lower().endswith(".zip") or MOODLE.search(lone):
-        return False  # it is somebody's: whatever it holds, it is not the others'
-    inside = {entry.parts[1] for entry in entries if entry.parts[1:2] not in ((), ("",), ("…",))}
-    if inside and all(MOODLE.search(name) or CANVAS.fullmatch(name.rpartition(".")[0] or name) for name in inside):
-        return True  # somebody's as well, also where it is the only one
+    inside = [e for e in entries if e.parts[1:2] not in ((), ("",), ("…",))]
+    theirs = {e.parts[1] for e in inside if MOODLE.search(e.parts[1]) or CANVAS.fullmatch(Path(e.parts[1]).stem)}
+    if theirs and all(e.parts[1] in theirs or (len(e.parts) == 2 and not _is_work(e)) for e in inside):
+        return True  # a learning management system's, also where it is the only one
     folders = {entry.parts[1] for entry in entries if len(entry.parts) > 2}
     others = {entry.parts[1] for entry in entries if len(entry.parts) > 2 and _is_notebook(entry.parts[-1])} - known
+    files = [entry.parts[1] for entry in entries if len(entry.parts) == 2 and _is_notebook(entry.parts[1])]
+    if entries[0].parts[0] in known:
+        return sum(not name.lower().endswith(".zip") for name in others) > 1 and not files  # or it is one student's
     if folders & known and len(folders & known) >= len(others):
         return False  # chapters of one student
-    files = [entry.parts[1] for entry in entries if len(entry.parts) == 2 and _is_notebook(entry.parts[1])]
     titles = "|".join(re.escape(title) for title in (chapter, *stems))
     plain = re.compile(rf"(?:{titles})(?:[ ._-]*(?:copy|final|new|old|v)?[ ._-]*[(]?[0-9]*[)]?)?[.]ipynb", re.I)
     named = [name for name in files if len(name) < 256 and plain.fullmatch(name)]  # basics.ipynb, basics-Copy1.ipynb
     students = {_student_of_file(name, chapter, stems)[:2] for name in files if name not in named}
-    many = len(students) > 1 if not named else sum(sure for _, sure in students) > len(named)
+    most = max(len(named), 1)
     holds = any(len(e.parts) > 3 and e.parts[2] == chapter for e in entries)
-    return many or holds or (len(folders) > 1 and not files) or (len(others) > 1 and not named)
+    return len(students) > most or holds or (len(folders) > 1 and not files) or len(others) > most
 
 
 def _is_work(entry: Entry) -> bool:
-    return entry.path is not None and entry.path.suffix.lower() in (".ipynb", ".zip")
+    return entry.path is not None and entry.path.suffix.lower() in WORK
 
 
 def _is_notebook(name: str) -> bool:
     return name.lower().endswith(".ipynb")
 
 
-def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str, bool, str, str]:
-    """The student by the rule for flat folders in the module's docstring, and whether the name says that it is a hand-in.
-
-    The third is the user's id in Canvas, or "". With a third number it is open which is the id: somebody may be called
-    "ann_7", so that the 7 would take another's place. The last is the number that keeps two of one name apart in any case.
+def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str, bool, str]:
+    """The student by the rule for flat folders in the module's docstring, whether the name says that it is a hand-in, and
+    the user's id in Canvas, as in `Found`.
     """
     stem = name.rpartition(".")[0] or name
+    if match := ANONYMOUS.fullmatch(stem):
+        return match["student"], True, ""
     if match := CANVAS.fullmatch(stem):
-        return match["student"], True, "" if re.match("[0-9]+_", match["file"]) else match["id"], match["id"]
+        if FURTHER.match(match["file"]):
+            return f"{match['student']}_{match['id']}_{match['upload']}", True, UNCLEAR
+        return match["student"], True, match["id"]
     titles = "|".join(re.escape(title) for title in (chapter, *stems))
     leading = re.match(rf"(?:{titles})_(?P<student>.+)", stem, re.I | re.S)
     trailing = re.match(rf"(?P<student>.+?)_(?:{titles})(?![^\W_])", stem, re.I | re.S)
     match = leading or trailing
-    return (match["student"], True, "", "") if match else (stem, False, "", "")
+    return (match["student"], True, "") if match else (stem, False, "")
 
 
 def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[Found]:
     """Gather the entries by student."""
-    gathered: list[tuple[str, str, str, tuple[str, ...], Entry]] = []
-    numbers: dict[str, set[str]] = {}  # in Canvas, by name
+    by_student: dict[tuple[str, str], list[tuple[tuple[str, ...], Entry]]] = defaultdict(list)
+    users: dict[str, set[str]] = defaultdict(set)  # of Canvas, by name
     for entry in entries:
         first, *rest = entry.parts
         if rest and not first.lower().endswith(".zip"):
-            student, canvas_id, number = MOODLE.sub("", first), "", ""
+            student, canvas_id = MOODLE.sub("", first), ""
         else:
-            student, sure, canvas_id, number = _student_of_file(first, chapter, stems)
+            student, sure, canvas_id = _student_of_file(first, chapter, stems)
             if not (rest or sure or entry.refused or _is_notebook(first)):
                 continue  # a list of grades, a README
         student = unicodedata.normalize("NFC", student)
-        gathered.append((student, canvas_id, number, tuple(rest), entry))
-        numbers.setdefault(student, set()).update({number} - {""})
-    by_student: dict[str, list[tuple[tuple[str, ...], Entry]]] = {}
-    canvas: dict[str, str] = {}
-    for student, canvas_id, number, inside, entry in gathered:
-        if number and len(numbers[student]) > 1:
-            student = f"{student}_{number}"
-        by_student.setdefault(student, []).append((inside, entry))
-        canvas[student] = canvas_id or canvas.get(student, "")
+        by_student[student, canvas_id].append((tuple(rest), entry))
+        users[student].update({canvas_id} - {"", UNCLEAR})
     found: list[Found] = []
     taken: set[str] = set()
     known = set(chapters())
-    for name, theirs in sorted(by_student.items()):
+    for (name, canvas_id), theirs in sorted(by_student.items()):
+        if len(users[name]) > 1 and canvas_id in users[name]:
+            name = f"{name}_{canvas_id}"
         here = [(rest, entry) for rest, entry in theirs if chapter in rest]
         if not here:
             here = [(rest, entry) for rest, entry in theirs if not known.intersection(rest)]
@@ -461,9 +482,9 @@ def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[
         here += [(rest, entry) for rest, entry in theirs if rest[-1:] == ("…",) and (rest, entry) not in here]
         student = safe_id(name)
         if student.casefold() in taken:  # a file system may take the two for one
-            student = marked(student, name)
+            student = marked(student, f"{name} {canvas_id}".strip())
         taken.add(student.casefold())
-        found.append(_found(name, student, [entry for _, entry in here], canvas[name]))
+        found.append(_found(name, student, [entry for _, entry in here], canvas_id))
     return sorted(found, key=lambda f: f.student)
 
 
@@ -497,6 +518,8 @@ def _found(name: str, student: str, entries: list[Entry], canvas_id: str) -> Fou
         reasons.append("no notebook was handed in" + (f", only {printable(files[0])}" if files else ""))
     elif not paths:
         flags.append("no notebook")
+    if canvas_id == UNCLEAR:
+        reasons.append("it is open which number in the file's name is the user's in Canvas")
     if student != name:
         flags.append("unsafe id")
         reasons.append(f"the name {printable(name)} is not safe as an id and was changed")

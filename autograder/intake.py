@@ -35,9 +35,9 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from .handins import MAX_BYTES, Carried, Found, find, marked, opened, printable, safe_id, sentence
+from .handins import MAX_BYTES, UNCLEAR, Carried, Found, find, marked, opened, printable, safe_id, sentence
 
-__all__ = ["Carried", "Found", "Intake", "find", "marked", "read", "safe_id"]
+__all__ = ["UNCLEAR", "Carried", "Found", "Intake", "find", "marked", "read", "safe_id"]
 
 MAX_CELLS = 2000
 MAX_TEXT = 2 * 1024**2  # characters in all cells of a notebook

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
@@ -30,8 +31,8 @@ from nbformat import NotebookNode
 
 from underhood import Case, Exercise, Verdict
 from underhood.exercise import Seen
-from underhood.plain import MAX_TEXT, Foreign
-from underhood.probes import in_a_line, seen_from_json
+from underhood.plain import MAX_TEXT, Foreign, in_a_line
+from underhood.probes import seen_from_json
 from underhood.record import case_to_json
 from underhood.verdict import blank, refused
 
@@ -65,7 +66,7 @@ class Row:
     cpu_seconds: float  # of the submission's own processes
     seed: int
     digest: str  # of the submission's bytes: what the journal recognizes it by
-    canvas_id: str = ""  # where the hand-in came from Canvas
+    canvas_id: str = ""  # as in `intake.Found`
 
 
 @dataclass(frozen=True)
@@ -281,8 +282,8 @@ def _answers(chapter: str, notebook: NotebookNode | None) -> dict[str, str]:
 
 
 def digest(found: intake.Found, course: str) -> str:
-    """A hash of the submission's bytes, and of the course that it is judged by (`course_digest`)."""
-    parts = [course.encode(), found.student.encode("utf-8", "replace")]
+    """A hash of the submission's bytes, of whose it is, and of the course that it is judged by (`course_digest`)."""
+    parts = [course.encode(), found.student.encode("utf-8", "replace"), found.canvas_id.encode()]
     for path in found.paths:
         try:
             parts.append(intake.slurp(path))
@@ -439,7 +440,8 @@ def grade(
     with alone(out) as scratch:  # where notebooks out of zips lie
         given = material(chapter)
         wanted = set(students)
-        found = _apart(intake.find(submissions, chapter, list(given["releases"]), scratch), earlier(out))
+        found = intake.find(submissions, chapter, list(given["releases"]), scratch)
+        found = _apart(found, earlier(out) + [asdict(row) for row in unfinished(out, chapter).values()])
         found = [f for f in found if not wanted or f.student in wanted]
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")
@@ -476,21 +478,35 @@ def earlier(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def unfinished(out: Path, chapter: str) -> dict[str, Row]:
+    """The rows of runs that did not get to their end, by digest; a line cut short by that is no row."""
+    journal, rows = out / f"journal-{chapter}.jsonl", {}
+    for line in journal.read_bytes().splitlines() if journal.is_file() else ():
+        with contextlib.suppress(ValueError, TypeError):
+            row = Row(**json.loads(line))
+            rows[row.digest] = row
+    return rows
+
+
 def _apart(found: list[intake.Found], rows: list[dict[str, Any]]) -> list[intake.Found]:
-    """Users of Canvas keep the names of earlier rows: two of one name have their numbers to it, as within one run."""
-    earlier_ids = {row["student"]: row["canvas_id"] for row in rows}
-    taken = {one.student for one in found}
+    """A user of Canvas keeps the name of earlier rows, and no other user gets it: who cannot keep a name has a number to it."""
+    names = {row["canvas_id"]: row["student"] for row in rows if row["canvas_id"].isdecimal()}
+    users: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        users[row["student"].casefold()].add(row["canvas_id"])
+    taken: set[str] = set()
     apart = []
-    for one in found:
-        numbered = intake.safe_id(f"{one.student}_{one.canvas_id}")
-        hers = earlier_ids.get(numbered) == one.canvas_id
-        anothers = earlier_ids.get(one.student, "") not in ("", one.canvas_id)
-        if one.canvas_id and (hers or anothers):
-            if numbered in taken or earlier_ids.get(numbered, one.canvas_id) != one.canvas_id:
-                numbered = intake.marked(numbered, f"{one.student} {one.canvas_id}")
-            one = replace(one, student=numbered)
-            taken.add(numbered)
-        apart.append(one)
+    for one in sorted(
+        found, key=lambda one: (one.canvas_id not in names, one.canvas_id)
+    ):  # of the others those without
+        name, number = one.student, one.canvas_id
+        numbered = intake.safe_id(f"{name}_{number}") if number.isdecimal() else name
+        for student in (names.get(number, name), numbered, intake.marked(numbered, f"{name} {number}")):
+            others = users[student.casefold()] - {"", number} if number else ()
+            if student.casefold() not in taken and not others:
+                break
+        taken.add(student.casefold())
+        apart.append(replace(one, student=student))
     return sorted(apart, key=lambda one: one.student)
 
 
@@ -581,7 +597,7 @@ class Run:
         progress: Progress,
     ) -> list[Row]:
         """Grade what the journal does not hold yet; returns every row."""
-        done = self.journaled()
+        done = {key: row for key, row in self.journaled().items() if row.seed == self.seed}
         digests = {f.student: digest(f, course) for f in found}
         todo = [f for f in found if digests[f.student] not in done]
         rows = {f.student: done[digests[f.student]] for f in found if digests[f.student] in done}
@@ -609,17 +625,8 @@ class Run:
         return kept
 
     def journaled(self) -> dict[str, Row]:
-        """The rows of an earlier run that did not get to its end, by digest; a line cut short by its end is no row."""
-        rows: dict[str, Row] = {}
-        if self.journal.is_file():
-            for line in self.journal.read_bytes().splitlines():
-                try:
-                    row = Row(**json.loads(line))
-                except (ValueError, TypeError):
-                    continue
-                if row.seed == self.seed:
-                    rows[row.digest] = row
-        return rows
+        """As in `unfinished`."""
+        return unfinished(self.out, self.chapter)
 
     def _keep(self, graded: Graded, book: Any, journal: Any) -> None:
         row = graded.row
@@ -656,7 +663,8 @@ class Run:
         write(results, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in everything))
         write_csv(self.out / "grades.csv", everything)
         write_canvas(self.out / "canvas.csv", everything)
-        others = [row for row in self.journaled().values() if row.student not in graded]
+        users = {(row.student, row.canvas_id) for row in rows}
+        others = [row for row in self.journaled().values() if (row.student, row.canvas_id) not in users]
         if others:  # of a run that did not get to its end, when this one was for some students
             write(self.journal, "".join(json.dumps(asdict(row)) + "\n" for row in others))
         else:
@@ -682,20 +690,21 @@ def write_canvas(path: Path, rows: list[dict[str, Any]]) -> None:
     may be called that. (Canvas's lib/gradebook_importer.rb.)
     """
     points = {row["chapter"]: row["max_points"] for row in rows}
-    known_ids: dict[str, set[str]] = {}
+    known_ids: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        known_ids.setdefault(row["student"], set()).update({row.get("canvas_id", "")} - {""})
-    scores: dict[tuple[str, str], dict[str, str]] = {}
+        known_ids[row["student"]].update({row["canvas_id"]} - {""})
+    scores: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for row in rows:
         ids = known_ids[row["student"]]
-        canvas_id = row.get("canvas_id", "") or (min(ids) if len(ids) == 1 else "")
-        scores.setdefault((row["student"], canvas_id), {})[row["chapter"]] = f"{row['points']:g}"
+        canvas_id = row["canvas_id"] or (min(ids) if len(ids) == 1 else "")
+        scores[row["student"], canvas_id][row["chapter"]] = f"{row['points']:g}"
     lines = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *points]]
     lines.append(["    Points Possible", "", "", "", "", *points.values()])
     for (student, canvas_id), theirs in sorted(scores.items()):
         name = student.replace("Points Possible", "Points_Possible")
+        known_id = "" if canvas_id == intake.UNCLEAR else canvas_id
         login = "" if canvas_id else student
-        lines.append([name, canvas_id, "", login, "", *(theirs.get(chapter, "") for chapter in points)])
+        lines.append([name, known_id, "", login, "", *(theirs.get(chapter, "") for chapter in points)])
     _write_table(path, lines)
 
 

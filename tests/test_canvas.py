@@ -45,14 +45,33 @@ def test_two_students_of_one_name_are_two(tmp_path):
 
 
 def test_a_name_that_ends_in_a_number_takes_no_other_students_id(tmp_path):
-    """Somebody who calls himself "ann_7" is written `ann_7_12_345_basics.ipynb`; 7 is another user."""
-    assert handed_in(tmp_path, "ann_7_12_345_basics.ipynb", "bob_13_346_2_basics.ipynb") == {"ann": "", "bob": ""}
+    """Somebody who calls himself "ann_7" is written `ann_7_12_345_basics.ipynb`; 7 is another user.
+
+    Canvas takes underscores around a number out of a name, and spaces after that: "cy_ 8_ 9_ x" is written `cy_8_9_x`.
+    """
+    names = ["ann_7_12_345_basics.ipynb", "bob_13_346_2_basics.ipynb", "cy_8_9_x_14_347_basics.ipynb"]
+    assert handed_in(tmp_path, *names) == {"ann_7_12": "?", "bob_13_346": "?", "cy_8_9": "?"}
+
+
+def test_a_file_that_is_called_like_the_chapter_takes_no_id_away(tmp_path):
+    assert handed_in(tmp_path, "ann_7_12_01_basics.ipynb", "bob_8_13_01_basics-2.zip") == {"ann": "7", "bob": "8"}
 
 
 def test_no_name_of_a_file_makes_one_of_two_students(tmp_path):
     """Who calls himself as another does, and his file "7_basics.ipynb", stays another."""
     names = ["liwei_12_345_basics.ipynb", "liwei_13_346_7_basics.ipynb"]
-    assert handed_in(tmp_path, *names) == {"liwei_12": "12", "liwei_13": ""}
+    assert handed_in(tmp_path, *names) == {"liwei": "12", "liwei_13_346": "?"}
+
+
+def test_a_name_may_hold_underscores_and_a_title(tmp_path):
+    names = ["ann_7_1_x.ipynb", "ann_basics_8_2_x.ipynb", "basics_ann_9_3_.ipynb", "anon_Ab1_4_basics.ipynb"]
+    assert handed_in(tmp_path, *names) == {"ann": "7", "ann_basics": "8", "basics_ann": "9", "anon_Ab1": ""}
+
+
+def test_a_number_that_is_open_joins_nobody(tmp_path):
+    """Three who are written with a 7 after "ann": the user 7, and two whose own name may end so."""
+    names = ["ann_7_1_a.ipynb", "ann_8_2_a.ipynb", "ann_7_9_3_a.ipynb", "ann_7_5_2_a.ipynb"]
+    assert sorted(handed_in(tmp_path, *names).values()) == ["7", "8", "?", "?"]
 
 
 def test_a_line_a_student_and_a_column_a_chapter(tmp_path):
@@ -62,6 +81,7 @@ def test_a_line_a_student_and_a_column_a_chapter(tmp_path):
         row("ann", 7.0, chapter="02_autograd"),
         row("liwei", 1.0, "13"),
         row("liwei", 2.0, "14", chapter="02_autograd"),
+        row("mo_7", 3.0, "?"),
     ]
     write_canvas(tmp_path / "canvas.csv", rows)
     assert table(tmp_path / "canvas.csv") == [
@@ -71,6 +91,7 @@ def test_a_line_a_student_and_a_column_a_chapter(tmp_path):
         ["bob", "", "", "bob", "", "2.5", ""],
         ["liwei", "13", "", "", "", "1", ""],
         ["liwei", "14", "", "", "", "", "2"],
+        ["mo_7", "", "", "", "", "3", ""],
     ]
 
 

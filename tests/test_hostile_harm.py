@@ -627,7 +627,7 @@ def test_names_that_are_no_text_stay_apart(tmp_path):
 def test_one_line_of_the_table_for_canvas_sets_points(tmp_path):
     """Whoever is called as that line is, with blanks of any kind, has a line as everybody."""
     names = ["    Points Possible", "Points Possible", "Points\u00a0Possible", "points possible", "ID"]
-    row = {"chapter": CHAPTER, "points": 1.0, "max_points": 2}
+    row = {"chapter": CHAPTER, "points": 1.0, "max_points": 2, "canvas_id": ""}
     write_canvas(tmp_path / "canvas.csv", [row | {"student": safe_id(name)} for name in dict.fromkeys(names)])
     with (tmp_path / "canvas.csv").open(encoding="utf-8", newline="") as file:
         lines = list(csv.reader(file))
@@ -758,7 +758,7 @@ def test_a_zip_that_becomes_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
     assert "refused" in eve.flags and time.monotonic() - begin < 15
 
 
-def graded_by(tmp_path: Path, monkeypatch, *runs: list[Found], stop: int = 100) -> list[list[str]]:
+def graded_by(tmp_path: Path, monkeypatch, *runs: list[Found], stop: int = 100, seed: int = 1) -> list[list[str]]:
     """Whom each run into one folder graded; a run is killed after `stop` submissions."""
     monkeypatch.setattr(gradebook, "write", lambda *_: None)
     monkeypatch.setattr(gradebook, "prepare", lambda *_: None)
@@ -773,13 +773,13 @@ def graded_by(tmp_path: Path, monkeypatch, *runs: list[Found], stop: int = 100) 
                 if i == stop:
                     raise KeyboardInterrupt
                 did[-1].append(f.student)
-                row = Row(f.student, CHAPTER, 0.0, 1, {}, {}, [], "", 0.0, 0.0, 1, digest(f, "c"), f.canvas_id)
+                row = Row(f.student, CHAPTER, 0.0, 1, {}, {}, [], "", 0.0, 0.0, seed, digest(f, "c"), f.canvas_id)
                 yield Graded(row)
 
     for found in runs:
         did.append([])
         with contextlib.suppress(KeyboardInterrupt):
-            Run(CHAPTER, tmp_path, 1, "sqlite://").batch(found, "c", Place(), tmp_path, lambda rows, total: rows)
+            Run(CHAPTER, tmp_path, seed, "sqlite://").batch(found, "c", Place(), tmp_path, lambda rows, total: rows)
     return did
 
 
@@ -869,3 +869,235 @@ def test_nobody_takes_a_priority_back_where_the_machine_would_allow_it(monkeypat
     monkeypatch.setattr(sandbox.signal, "signal", lambda *_: None)
     sandbox._limit(LIMITS)
     assert given.get(getattr(resource, which)) == (0, 0)
+
+
+# --- whose a file is ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beside", [(), ("README.txt",)], ids=["", "a file beside"])
+@pytest.mark.parametrize("folders", [(), ("subs/", "subs/abe/", "subs/bob/")], ids=["", "entries for folders"])
+@pytest.mark.parametrize("kind", ["a folder", "a zip"])
+def test_an_outer_folder_shares_no_allowance(tmp_path, beside, folders, kind):
+    """`zip -r` lists the folders, too; what lies beside the outer one is nobody's work."""
+    many = [f"subs/abe/{CHAPTER}/{i}.txt" for i in range(501)]
+    names = [*many, *(f"subs/{student}/{CHAPTER}/basics.ipynb" for student in ("bob", "cid")), *beside]
+    found = in_a_zip(tmp_path, *folders, *names) if kind == "a zip" else students(tmp_path, *names)
+    assert set(found) == {"abe", "bob", "cid"}
+    assert "refused" in found["abe"].flags
+    assert all((len(found[name].paths), found[name].flags) == (1, ()) for name in ("bob", "cid"))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("subs/ann.ipynb", "subs/bob.ipynb", "subs/cid.ipynb", "subs/basics.ipynb"),
+        ("subs/ann/basics.ipynb", "subs/bob/basics.ipynb", "subs/basics.ipynb"),
+        ("subs/ann/basics.ipynb", "subs/bob/basics.ipynb", "subs/basics-Copy1.ipynb"),
+        ("subs/ann.ipynb", "subs/bob.ipynb", "subs/01_basics.ipynb", "grades.txt"),
+    ],
+)
+def test_a_file_that_is_called_like_the_notebook_merges_nobody(tmp_path, names):
+    for found in (students(tmp_path / "1", *names), in_a_zip(tmp_path, *names)):
+        assert {"ann", "bob"} <= found.keys()
+        assert len(found["ann"].paths) == len(found["bob"].paths) == 1
+
+
+@pytest.mark.parametrize("outer", ["hw/subs/", "a/class/submitted/"])
+@pytest.mark.parametrize(
+    "inside",
+    ["{}/basics.ipynb", f"{{}}/{CHAPTER}/basics.ipynb", "{}_1_2_basics.ipynb", "{}_1_assignsubmission_file_/x.ipynb"],
+)
+def test_two_outer_folders_merge_nobody(tmp_path, outer, inside):
+    """`zip -r d.zip class/submitted`."""
+    names = [outer + inside.format(student) for student in ("ann", "bob", "cid")]
+    for found in (students(tmp_path / "1", *names), in_a_zip(tmp_path, *names)):
+        assert sorted(name.removesuffix("_1") for name in found) == ["ann", "bob", "cid"]
+
+
+@pytest.mark.parametrize("bob", ["bob_8_2_basics.pdf", "a link", "a notebook that is too large"])
+@pytest.mark.parametrize("ann", ["ann_7_1_work.zip", "ann_7_1_basics.ipynb"])
+def test_nobody_is_lost_beside_a_lone_zip(tmp_path, monkeypatch, ann, bob):
+    monkeypatch.setattr(handins, "MAX_BYTES", 1000)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / ann).write_bytes(zipped_notebook() if ann.endswith("zip") else b"{}")
+    if bob == "a link":
+        (folder / "bob_8_2_basics.ipynb").symlink_to("/etc/passwd")
+    elif bob.endswith("pdf"):
+        (folder / bob).write_text("")
+    else:
+        with zipfile.ZipFile(tmp_path / "d.zip", "w") as archive:
+            archive.write(folder / ann, ann)
+            archive.writestr("bob_8_2_basics.ipynb", " " * 2000)
+        folder = tmp_path / "d.zip"
+    found = {one.student: one for one in find(folder, CHAPTER, STEMS, tmp_path / "scratch")}
+    assert set(found) == {"ann", "bob"}
+    assert (len(found["ann"].paths), found["ann"].canvas_id) == (1, "7")
+    assert "no notebook" in found["bob"].flags and found["bob"].canvas_id == "8"
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no modes")
+def test_a_lone_folder_that_may_not_be_read_is_a_row(tmp_path):
+    place = tmp_path / "late"
+    (place / "eve" / CHAPTER).mkdir(parents=True)
+    (place / "eve" / CHAPTER / "basics.ipynb").write_text("{}")
+    readable = [
+        folder for folder in (place, *place.parents) if folder.is_relative_to("/tmp") and folder != Path("/tmp")
+    ]
+    modes = [(folder, folder.stat().st_mode) for folder in readable]
+    try:
+        for folder in readable:
+            folder.chmod(0o755)
+        (place / "eve").chmod(0)
+        command = [sys.executable, "-c", UNREADABLE, str(place), str(tmp_path / "scratch")]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    finally:
+        (place / "eve").chmod(0o755)
+        for folder, mode in modes:
+            folder.chmod(mode & 0o7777)
+    assert done.stdout == "[('eve', ('no notebook', 'refused'))]\n", done.stderr
+
+
+KINDS = {
+    "nbgrader": ("{s}/01_basics/basics.ipynb", "{s}/01_basics/{x}"),
+    "folder": ("{s}/basics.ipynb", "{s}/{x}"),
+    "Moodle": ("{s}_{i}_assignsubmission_file_/basics.ipynb", "{s}_{i}_assignsubmission_file_/{x}"),
+    "Canvas": ("{s}_{i}_55_basics.ipynb", "{s}_{i}_66_{x}"),
+}
+PIECES = "01_basics 02_autograd ann bob a … x.txt subs 1_2_x ann.zip basics.ipynb 01_basics.ipynb ann_7_1_basics.ipynb "
+PIECES += "bob_8_1_basics.ipynb basics_ann.ipynb ann_basics.ipynb x_9_assignsubmission_file_ 9_9_9_9.ipynb 2026_12_01"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_one_hands_in_the_others_have_their_rows(tmp_path, kind):
+    """Two to four honest students, and one whose names of files and folders are taken from what means something."""
+    random = __import__("random").Random(f"rows {kind}")
+    theirs, own = KINDS[kind]
+    for case in range(40):
+        honest = ["ann", "bob", "cid", "dan"][: random.randrange(2, 5)]
+        files = {theirs.format(s=name, i=i): name for i, name in enumerate(honest, 1)}
+        for _ in range(random.randrange(1, 6)):
+            path = "/".join(random.choice(PIECES.split()) for _ in range(random.randrange(1, 4)))
+            name = own.format(s="eve", i=9, x=path.replace("/", "_") if kind == "Canvas" else path)
+            steps = name.split("/")
+            above = {"/".join(steps[:i]) for i in range(1, len(steps))}
+            if not above & files.keys() and not any(other.startswith(f"{name}/") for other in files):
+                files[name] = "eve"
+        outer = random.choice(["", "subs/", "downloads_2026_12_01/"])
+        with zipfile.ZipFile(tmp_path / f"{case}.zip", "w") as archive:
+            for name in random.choice([[], [outer]] if outer else [[]]):
+                archive.writestr(name, "")
+            for name, text in files.items():
+                archive.writestr(outer + name, text)
+        found = {f.student: f for f in find(tmp_path / f"{case}.zip", CHAPTER, STEMS, tmp_path / f"s{case}")}
+        for i, name in enumerate(honest, 1):
+            one = found[f"{name}_{i}" if kind == "Moodle" else name]
+            assert [path.read_text() for path in one.paths] == [name], files
+
+
+# --- namesakes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (("ann_7_1_basics.ipynb",), ("ann_8_2_01_basics.ipynb",)),
+        (("ann_7_1_01_basics.zip",), ("ann_8_2_01_basics.zip",)),
+        (("ann_7_1_basics.ipynb",), ("ann_7_1_basics.ipynb", "ann_8_2_basics.ipynb")),
+        (("ann_8_1_basics.ipynb",), ("ann_7_1_basics.ipynb",), ("ann_7_1_basics.ipynb", "ann_8_2_basics.ipynb")),
+        (("ann_7_1_basics.ipynb", "ann_8_2_basics.ipynb"), ("ann_8_5_01_basics.ipynb",), ("ann_7_9_basics.ipynb",)),
+    ],
+)
+def test_two_of_one_name_are_two_rows_in_whatever_order_they_come(tmp_path, monkeypatch, runs):
+    """A display name and the name of a file are the learner's to choose; the number is not."""
+    rows = canvas_rows(tmp_path, monkeypatch, *runs)
+    assert [number for number, _ in rows] == ["7", "8"]
+    assert len({student for _, student in rows}) == 2
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        (("ann_7_1_basics.ipynb", "ann_basics_8_2_x.ipynb"),),
+        (("ann_7_1_basics.ipynb",), ("ann_basics_8_2_x.ipynb",)),
+        (("ann_7_1_basics.ipynb",), ("ann_01_basics_8_2_x.ipynb",)),
+        (("ann_basics_8_2_x.ipynb",), ("ann_7_1_basics.ipynb",)),
+        (("ann_7_1_1_basics.ipynb",), ("ann_7_9_3_basics.ipynb",)),
+    ],
+)
+def test_an_underscore_in_a_name_takes_nobodys_row(tmp_path, monkeypatch, runs):
+    """Who calls himself "ann_basics" in Canvas is not "ann"."""
+    rows = canvas_rows(tmp_path, monkeypatch, *runs)
+    assert len(rows) == len({student for _, student in rows}) == 2
+    (hers,) = [student for number, student in rows if number == "7"] or [""]
+    assert "-" not in hers
+
+
+def test_a_killed_runs_namesake_is_not_replaced(tmp_path, monkeypatch):
+    """The row is in the journal only, and in the gradebook."""
+    first, second = (list(students(tmp_path / n, f"ann_{n}_1_basics.ipynb").values()) for n in ("8", "7"))
+    bob = Found("bob", ())
+    graded_by(tmp_path, monkeypatch, [*first, bob], stop=1)
+    run = Run(CHAPTER, tmp_path, 1, "sqlite://")
+    assert [row.canvas_id for row in run.journaled().values()] == ["8"]
+    rows = earlier(tmp_path) + [asdict(row) for row in run.journaled().values()]  # as `grade` has them
+    graded_by(tmp_path, monkeypatch, _apart(second, rows))
+    kept = [row["canvas_id"] for row in earlier(tmp_path)] + [row.canvas_id for row in run.journaled().values()]
+    assert sorted(kept) == ["7", "8"]
+
+
+@pytest.mark.parametrize("quicker", ["student", "submission"])
+def test_another_run_that_makes_the_same_student_is_no_fault(tmp_path, monkeypatch, quicker):
+    """Two chapters graded into one gradebook at the same time."""
+    url = f"sqlite:///{tmp_path}/gradebook.db"
+    with gradebook.opened(url) as book, gradebook.opened(url) as other:
+        book.add_assignment(CHAPTER)
+        look, done = getattr(book, f"find_{quicker}"), []
+
+        def before(*names):
+            if not done:
+                done.append(names)
+                try:
+                    return look(*names)
+                finally:
+                    gradebook.write(other, "ann", CHAPTER, {})
+            return look(*names)
+
+        monkeypatch.setattr(book, f"find_{quicker}", before)
+        gradebook.write(book, "ann", CHAPTER, {})
+        assert [student.id for student in book.students] == ["ann"]
+        assert len(book.assignment_submissions(CHAPTER)) == 1
+
+
+def test_a_new_seed_for_one_keeps_what_a_killed_run_had_graded(tmp_path, monkeypatch):
+    """A resubmission is to have a seed of its own; the others' rows stay what they are."""
+    found = [Found(name, ()) for name in ("ann", "bob", "eve")]
+    graded_by(tmp_path, monkeypatch, found, stop=1)
+    assert graded_by(tmp_path, monkeypatch, [found[2]], seed=2) == [["eve"]]
+    assert graded_by(tmp_path, monkeypatch, found[:2]) == [["bob"]]
+
+
+@pytest.mark.parametrize("top", ["late/eve/", "eve/"])
+@pytest.mark.parametrize(
+    "names", [("ann_7_1_x", "bob_8_2_x"), ("ann/basics", "bob/basics"), ("ann_1_assignsubmission_file_/x", "bob_2_3_x")]
+)
+def test_below_a_students_chapter_everything_is_hers(tmp_path, top, names):
+    """nbgrader's layout: a late hand-in, graded by itself, is nobody else's."""
+    paths = [f"{top}{CHAPTER}/{name}.ipynb" for name in names]
+    for found in (students(tmp_path / "1", *paths), in_a_zip(tmp_path, *paths)):
+        assert list(found) == ["eve"] and len(found["eve"].paths) == 2
+
+
+@pytest.mark.parametrize(
+    "inside", ["{}_1_2_basics.ipynb", "{}_1_assignsubmission_file_/x.ipynb", "{}/basics.ipynb", "{}_2_3_work.ipynb"]
+)
+def test_an_outer_folder_that_is_called_like_the_chapter_merges_nobody(tmp_path, inside):
+    names = [f"{CHAPTER}/{inside.format(student)}" for student in ("ann", "bob", "cid")]
+    for found in (students(tmp_path / "1", *names), in_a_zip(tmp_path, *names)):
+        assert sorted(name.removesuffix("_1") for name in found) == ["ann", "bob", "cid"]
+
+
+def test_a_file_in_the_outer_folder_takes_no_row(tmp_path):
+    names = ["subs/ann_7_1_x.ipynb", "subs/bob_8_2_x.pdf", "subs/README.txt"]
+    for found in (students(tmp_path / "1", *names), in_a_zip(tmp_path, *names)):
+        assert {name: one.canvas_id for name, one in found.items()} == {"ann": "7", "bob": "8"}
