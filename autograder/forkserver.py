@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -47,6 +48,8 @@ CROWD = 30  # threads and processes that were new in the last looks, the further
 MAX_DEATHS = 10  # of the server under one job, each of which starts it again
 MAX_LINE = 100_000  # characters of a text beyond ASCII; longer ones are packed numbers
 MAX_DEPTH = 40  # of a reply; plain values go 8 deep, each in at most two objects of JSON
+MAX_CELL_REPLY = 1 << 20  # bytes: an exception's name and message
+QUESTION_RATE = 4 << 20  # bytes a second that a kernel may ask; parsing them holds up the process that Jupyter runs in
 MAX_REPLIES = 64 << 20  # bytes, about, of a job's answers that are kept until they are judged
 MAX_STRUCTURE = 1_000_000  # commas and brackets of a reply: what decides the memory that parsing takes
 
@@ -433,8 +436,18 @@ class ForkServer:
             if hasattr(socket, "SO_PASSCRED"):
                 channel.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             output, output_theirs = os.pipe()
+            until = time.monotonic() + START_SECONDS
             try:
-                socket.send_fds(control, [b"j"], [theirs.fileno(), output_theirs, *listeners])
+                while True:
+                    try:
+                        socket.send_fds(control, [b"j"], [theirs.fileno(), output_theirs, *listeners])
+                        break
+                    except (
+                        OSError
+                    ) as error:  # a submission may hold what the kernel counts by user, as long as it lives
+                        if error.errno not in (errno.ETOOMANYREFS, errno.ENOBUFS) or time.monotonic() > until:
+                            raise
+                    time.sleep(0.05)
             except OSError:
                 channel.close()
                 os.close(output)
@@ -626,7 +639,7 @@ class _Child:
         self._closing = threading.Lock()
         self._cgroup: Cgroup | None = None
         self._at_start, self.peak, self._next_check, self._next_look = 0, 0, 0.0, 0.0
-        self.cpu, self.replied, self._crowded = 0.0, 0, 0.0
+        self.cpu, self.replied, self.repeated, self._crowded = 0.0, 0, 0, 0.0
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
         self._poll.register(output, select.POLLIN)
@@ -692,6 +705,7 @@ class _Child:
         token = secrets.token_hex(8)
         self._tokens.add(token)
         sending = memoryview(json.dumps({"token": token, **message}).encode() + b"\n")
+        most = self._limits.reply_bytes if "request" in message else MAX_CELL_REPLY
         deadline, late, searched = time.monotonic() + seconds, False, 0
         while True:
             self._poll.modify(self._channel, select.POLLIN | (select.POLLOUT if sending else 0))
@@ -711,16 +725,19 @@ class _Child:
                     self._receive()
             self._watch_memory()
             self._watch_crowd()
-            if len(self._received) > self._limits.reply_bytes:
-                self._end("output")
             end = self._received.find(b"\n", searched)
             searched = len(self._received)
+            if (end if end >= 0 else searched) > most:
+                self._end("output")
             if end >= 0:
                 line = bytes(self._received[:end])
                 reply, self.replied = _parse(line), end + 64 * _structure(line)
                 del self._received[: end + 1]
                 searched = 0
                 if _is_reply(reply, self._tokens) and reply["token"] != token:
+                    self.repeated += self.replied
+                    if self.repeated > self._limits.reply_bytes:
+                        self._end("output")
                     continue  # a process that the submission forked said the same once more
                 if not _is_reply(reply, {token}) or sending:
                     self._end("garbage")
@@ -742,24 +759,31 @@ class _Child:
         str
             Why it is over: "killed" where it ended by itself or was killed by `stop`, else as in `SENTENCES`.
         """
-        deadline, searched = time.monotonic() + seconds, 0
+        deadline, searched, rest = time.monotonic() + seconds, 0, 0.0
         try:
             while True:
-                wait = MEMORY_CHECK_SECONDS if self._cgroup is None else 1.0
-                for descriptor, _ in self._poll.poll(wait * 1000 if searched == len(self._received) else 0):
+                resting = time.monotonic() < rest
+                wait = MEMORY_CHECK_SECONDS if self._cgroup is None or resting else 1.0
+                self._poll.modify(self._channel, 0 if resting else select.POLLIN)
+                for descriptor, _ in self._poll.poll(wait * 1000 if resting or searched == len(self._received) else 0):
                     if descriptor == self._output:
                         self._read_output()
+                    elif resting:
+                        rest = 0.0  # it hung up
                     else:
                         self._receive()
                 self._watch_memory()
                 self._watch_crowd()
                 if time.monotonic() > deadline:
                     self._end("timeout")
+                if resting:
+                    continue
                 if len(self._received) > self._limits.reply_bytes:
                     self._end("output")
                 end = self._received.find(b"\n", searched)
                 searched = len(self._received) if end < 0 else 0
                 if end >= 0:
+                    rest = time.monotonic() + end / QUESTION_RATE
                     question = _parse(bytes(self._received[:end]))
                     del self._received[: end + 1]
                     if question is None:

@@ -60,6 +60,7 @@ MAX_MARKDOWN = 10_000  # characters of a cell of the learner's own
 MAX_WORK = 2e8  # squares of the characters in all the learner's cells, until they lose their colors
 MAX_TAG = 4_000  # characters from one tag to the next
 MAX_OUTPUTS = 1_000  # of a notebook
+MAX_PICTURE = 4_000_000  # characters of a picture
 MAX_COLORS = 2_000  # terminal codes, and numbers in them
 IN_ALL = 5  # outputs as large as that, in a notebook
 FACTS = ("grade", "locked", "points", "schema_version", "solution", "task")  # of nbgrader's cell metadata
@@ -109,7 +110,8 @@ def harmless(notebook: NotebookNode, release: NotebookNode | None) -> NotebookNo
                 if not room.works(len(source)):
                     metadata["magics_language"] = "text"  # which nbconvert does not color
             made = v4.new_code_cell(source, metadata=metadata, outputs=list(_outputs(cell.outputs, room)))
-            made.execution_count = cell.execution_count if type(cell.execution_count) is int else None
+            count = cell.execution_count
+            made.execution_count = count if type(count) is int and 0 <= count < 1_000_000 else None
         else:
             if own:
                 source = _typed(source)
@@ -143,7 +145,7 @@ class _Room:
 
     def __init__(self) -> None:
         self.outputs = MAX_OUTPUTS
-        self.text, self.colors = IN_ALL * MAX_TEXT, IN_ALL * MAX_COLORS
+        self.text, self.colors, self.pictures = IN_ALL * MAX_TEXT, IN_ALL * MAX_COLORS, IN_ALL * MAX_PICTURE
         self.markup, self.tags, self.work = IN_ALL * MAX_HTML, IN_ALL * MAX_TAGS, MAX_WORK
 
     def works(self, characters: int) -> bool:
@@ -163,6 +165,13 @@ class _Room:
             return cleaned(html)
         except (RecursionError, ValueError, AssertionError):
             return None
+
+    def picture(self, base64: str) -> bool:
+        """Whether it is one, and may be shown."""
+        if len(base64) > min(MAX_PICTURE, self.pictures) or not re.fullmatch(r"[\w+/=\s]+", base64, re.ASCII):
+            return False
+        self.pictures -= len(base64)
+        return True
 
     def plain(self, text: str) -> str:
         """As much of it as there is room for; without its colors where they are too many."""
@@ -195,7 +204,7 @@ def _outputs(given: Iterable[Any], room: _Room) -> Iterable[NotebookNode]:
             theirs = {kind: str(value) for kind, value in output.data.items()}
             data = {"text/plain": room.plain(theirs["text/plain"])} if "text/plain" in theirs else {}
             for kind in ("image/png", "image/jpeg"):
-                if re.fullmatch(r"[\w+/=\s]+", theirs.get(kind, ""), re.ASCII):  # base64
+                if room.picture(theirs.get(kind, "")):
                     data[kind] = theirs[kind]
             if "text/html" in theirs:
                 html = room.html(theirs["text/html"])

@@ -35,6 +35,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.provisioning import KernelProvisionerBase
 from traitlets import Dict, List, Unicode
 
+from .chapters import ROOT
 from .forkserver import PRELOAD, SENTENCES, ForkServer
 from .sandbox import Limits
 
@@ -86,6 +87,7 @@ class Judge:
         if self._process is None or self._process.poll() is not None:
             self._process = subprocess.Popen(
                 [sys.executable, "-s", "-m", "autograder.provisioner"],
+                cwd=ROOT,  # where -m looks first: Jupyter may stand in a hand-in's folder by now
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
             )  # fmt: skip
         stdin, stdout = self._process.stdin, self._process.stdout

@@ -76,7 +76,7 @@ def walls() -> Iterator[Wall]:
             "socket.create_connection(('::1', 22), 1)",
             "socket.socket(40, socket.SOCK_STREAM)",
         )
-        + "\nprint(sorted(name for _, name in socket.if_nameindex()))",
+        + "\nprint([line.split(':')[0].strip() for line in open('/proc/net/dev') if ':' in line])",
         prints("refused", "refused", "refused", "refused", "['lo']"),
     )
     names = ("solutions", "autograder", "tests", ".git", "autograder/class/gradebook.db")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import functools
 import gc
 import itertools
@@ -44,7 +45,7 @@ from test_harmless import Scores
 from test_provisioner import execute, kernel, kernels, printed
 
 from autograder import exercises, feedback, gradebook, intake, judge, provisioner, run, sandbox
-from autograder.forkserver import ForkServer, Job, _Child
+from autograder.forkserver import ForkServer, Job, _Child, _End
 from autograder.harmless import TEMPLATES, Harmless, cleaned, harmless
 from autograder.sandbox import Limits
 from underhood.exercise import Seen
@@ -517,6 +518,23 @@ def test_a_judge_that_is_closed_stays_closed_for_those_who_wait(monkeypatch):
     assert all(process.poll() is not None for process in started)
 
 
+SHADOWS = ("asyncio.py", "json.py", "numpy.py", "autograder/__init__.py")
+
+
+def test_the_judge_runs_nothing_out_of_the_folder_that_it_is_started_in(tmp_path, monkeypatch):
+    """`nbgrader validate` goes into the notebook's folder, where the learner's other files are too."""
+    for name in SHADOWS:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    asked = provisioner.Judge()
+    said = asked.ask({"exercise": exercises(CHAPTER)[0].name}, 30)
+    asked.close()
+    assert not (tmp_path / "ran").exists()
+    assert "request" in said
+
+
 CROWD = """
 import os, time
 for i in range(12):
@@ -672,6 +690,164 @@ def test_answers_of_the_largest_size_do_not_fill_the_graders_memory():
     with ForkServer(preload=["IPython"], answer="sandbox_answers.answer", packages=[answers]) as server:
         result = server.run(Job(cells=[("attack", WIDE)], requests=requests))
     assert sum(sys.getsizeof((answer.value or {}).get("value")) for answer in result.answers) < 160 << 20
+
+
+def test_old_answers_without_end_do_not_keep_the_grader_busy():
+    """Each is a line of its own below the largest, and half a second of parsing while nothing else of the grader runs."""
+    child, theirs = pair()
+    child._tokens.add("old")
+    value = b",".join([b"1234567890123456789012345e-300"] * 400_000)
+    old = b'{"token": "old", "error": null, "answer": {"value": [' + value + b"]}}\n"
+
+    def flood():
+        with contextlib.suppress(OSError):
+            token = json.loads(theirs.makefile("rb").readline())["token"]
+            for _ in range(10):
+                theirs.sendall(old)
+            theirs.sendall(json.dumps({"token": token, "error": None}).encode() + b"\n")
+
+    sender = threading.Thread(target=flood, daemon=True)
+    sender.start()
+    begin = time.process_time()
+    with contextlib.suppress(_End):
+        child.ask({"cell": "x = 1"}, 20)
+    assert time.process_time() - begin < 1
+    for close in (theirs.close, child.close):
+        close()
+    sender.join(5)
+
+
+LARGE = """
+import sys
+tail = b'", "error": null, "answer": {"value": [' + b",".join([b"1234567890123456789012345e-300"] * 400_000) + b"]}}\\n"
+def forge():
+    frame = sys._getframe()
+    while "message" not in frame.f_locals or "connection" not in frame.f_locals: frame = frame.f_back
+    frame.f_locals["connection"].sendall(b'{"token": "' + frame.f_locals["message"]["token"].encode() + tail)
+"""
+
+
+@linux
+@pytest.mark.slow
+def test_a_cell_that_answers_for_itself_does_not_keep_the_grader_busy():
+    cells = [("a", LARGE), *((f"cell {number}", "forge()") for number in range(12))]
+    with ForkServer(preload=["IPython"], limits=Limits(retries=0), answer=None) as server:
+        begin = time.process_time()
+        server.run(Job(cells=cells))
+    assert time.process_time() - begin < 1
+
+
+@linux
+def test_a_message_that_the_kernel_does_not_take_now_is_no_death_of_the_server(monkeypatch):
+    """Descriptors in flight are counted by user, and a submission may have sent as many as one may have."""
+    real, failures = socket.send_fds, iter([errno.ETOOMANYREFS, errno.ENOBUFS, errno.ETOOMANYREFS])
+
+    def full(*given):
+        for number in failures:
+            raise OSError(number, os.strerror(number))
+        return real(*given)
+
+    with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server:
+        pid = server._process.pid
+        monkeypatch.setattr(socket, "send_fds", full)
+        result = server.run(Job(cells=[("a", "print('honest')")]))
+        assert server._process.pid == pid
+    assert result.cells[0].output == "honest\n"
+
+
+# What the kernel would hold for a submission where neither a cgroup nor a look at its processes sees it, or take from others.
+KERNEL = r"""
+import ctypes, os, socket, struct
+library = ctypes.CDLL(None, use_errno=True)
+def acl(path, kind):
+    entries = b"".join(struct.pack("<HHI", tag, 7, 65534 if tag == 2 else 2**32 - 1) for tag in (1, 2, 2, 4, 16, 32))
+    os.setxattr(path, f"system.posix_acl_{kind}", struct.pack("<I", 2) + entries)
+def call(*arguments):
+    if library.syscall(*arguments) < 0: raise OSError
+def control(*arguments):
+    if library.prctl(*arguments) < 0: raise OSError
+program = ctypes.create_string_buffer(struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000))
+filter_ = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", 1, ctypes.addressof(program)))
+os.mkdir("/tmp/a")
+for name, attempt in {
+    "an access list": lambda: acl("/tmp/a", "access"),
+    "an access list for what is made in a folder": lambda: acl("/tmp/a", "default"),
+    "messages to oneself over netlink": lambda: socket.socket(16, socket.SOCK_RAW, 2),
+    "a table for futexes": lambda: control(78, 1, 4096, 0, 0),
+    "rules of landlock": lambda: call(444, struct.pack("<QQ", 0, 3), 16, 0),
+    "a filter with a listener": lambda: call(317, 1, 8, filter_),
+    "a tree of mounts": lambda: call(467, -100, b"/", 1, None, 0),
+}.items():
+    try: attempt()
+    except OSError: continue
+    print("allowed:", name)
+"""
+
+
+@linux
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of system calls are those of x86-64")
+def test_the_kernel_holds_nothing_for_a_submission_that_no_limit_counts():
+    with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server:
+        (cell,) = server.run(Job(cells=[("a", KERNEL)])).cells
+    assert (cell.outcome, cell.output) == ("ok", ""), cell
+
+
+@linux
+def test_nobody_takes_all_timers_of_the_user_who_grades():
+    """The kernel counts them with the signals that wait, up to the user outside: his own programs would get none."""
+    source = "import resource; print(resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] <= 4096)"
+    with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server:
+        (cell,) = server.run(Job(cells=[("a", source)])).cells
+    assert cell.output == "True\n"
+
+
+# A call that has the kernel itself work for a process, whatever its priority is: moving it about among the processors.
+KERNELS_WORK = """
+import os
+try: os.sched_setaffinity(0, os.sched_getaffinity(0))
+except PermissionError: print("refused")
+"""
+
+
+@linux
+def test_no_priority_is_gone_round_by_what_the_kernel_does_for_a_process():
+    """Four processes that do nothing but change their processor slow a neighbor ten times, with the lowest priority."""
+    with ForkServer(preload=(), limits=Limits(), answer=None, packages=()) as server:
+        (cell,) = server.run(Job(cells=[("a", KERNELS_WORK)])).cells
+    assert cell.output == "refused\n", cell
+
+
+# What a cgroup has to count, since no limit of a process does.
+QUEUES = {
+    "streams": "a, b = socket.socketpair(); a.setblocking(False); send = lambda: a.send(bytes(60_000))",
+    "datagrams": "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM); a.setblocking(False)\n"
+    "    send = lambda: a.send(bytes(100_000))",
+    "pipes": "a, b = os.pipe(); fcntl.fcntl(b, 1031, 1 << 20); os.set_blocking(b, False)\n"
+    "    send = lambda: os.write(b, bytes(65536))",
+}
+FILL = """
+import fcntl, os, socket
+held = []
+for i in range(110):
+    {queue}
+    held.append((a, b))
+    try: a.setsockopt(1, 7, 4 << 20)
+    except (AttributeError, OSError): pass
+    try:
+        while True: send()
+    except OSError: pass
+"""
+
+
+@linux
+def test_what_waits_between_processes_counts_where_a_cgroup_does():
+    limits = Limits(memory_bytes=48 << 20, retries=0)
+    with ForkServer(preload=(), limits=limits, answer=None, packages=()) as server:
+        if not server.exact_memory:
+            pytest.skip("no memory cgroup can be made here, and the threat model names these")
+        for name, queue in QUEUES.items():
+            result = server.run(Job(cells=[("a", FILL.format(queue=queue))]))
+            assert result.flags == ("memory",), (name, result)
 
 
 # --- the cluster ----------------------------------------------------------------------------------------------------------
@@ -852,6 +1028,30 @@ def test_no_word_of_an_answer_makes_a_line_that_looks_like_a_verdict(field, wher
         assert not set(text) & set("\r\u2028\x85")
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"foreign": LIE},
+        {"foreign": f"{LIE} ValueError"},
+        {"tensor": LIE, "shape": [2], "numbers": "<f8", "data": [1, 2]},
+        {"array": LIE, "shape": [], "numbers": "<f8", "data": [1]},
+        {"tuple": [LIE, {"foreign": LIE}]},
+        {"dict": [[LIE, {"foreign": LIE}]]},
+        "\ud800",
+        {"foreign": "\ud800"},
+    ],
+    ids=range(8),
+)
+def test_no_value_makes_a_line_that_looks_like_a_verdict(value):
+    exercise = exercises(CHAPTER)[1]
+    one = seen_to_json(Seen()) | {"value": value}
+    answer = {"notes": [], "forbidden": "", "seen": [one] * len(judge.questions(exercise.name, 0))}
+    text = str(run.verdict_on(exercise, answer, "", 0))
+    lines = [line.split() for line in text.splitlines()]
+    assert not any(line[:2] == ["ok", "values"] or line[1:4] == ["4", "of", "4"] for line in lines), text
+    assert not set(text) & set("\r\u2028\x1b\x85")
+
+
 NAMES = [*map("".join, itertools.product(string.ascii_lowercase, repeat=3))]
 HARD = {
     "attributes": f"<b {' '.join(NAMES)} {' '.join(name + 'x' for name in NAMES)}>x",
@@ -927,6 +1127,21 @@ def test_outputs_without_end_are_counted(data):
     assert len(shown.cells[0].outputs) <= 2000
 
 
+def test_pictures_are_bounded_as_text_is():
+    """Two hundred megabytes that are no picture take the converter seven seconds and two gigabytes, at each look."""
+    data = {"image/png": "A" * (8 << 20), "image/jpeg": "A" * (8 << 20), "text/plain": "x"}
+    outputs = [NotebookNode(output_type="display_data", data=data, metadata={}) for _ in range(8)]
+    shown = harmless(v4.new_notebook(cells=[v4.new_code_cell("1", outputs=outputs)]), None)
+    kept = sum(len(value) for output in shown.cells[0].outputs for value in output.data.values())
+    assert kept < 64 << 20
+
+
+def test_the_number_of_a_cell_is_one():
+    cell = v4.new_code_cell("1")
+    cell.execution_count = 10**4000
+    assert len(str(harmless(v4.new_notebook(cells=[cell]), None).cells[0].execution_count)) < 20
+
+
 def test_copies_of_the_courses_own_text_are_the_learners_own():
     """A Markdown cell with a picture takes 22 ms, and 2,000 of them are allowed."""
     (release,) = run.releases("04_quantization").values()
@@ -974,6 +1189,33 @@ def test_no_line_end_or_fence_leads_out_of_the_code_block(opening):
         notebook = v4.new_notebook(cells=[v4.new_markdown_cell(text)])
         html = markdown2html_mistune(harmless(notebook, None).cells[0].source)
         assert "<script" not in html and "<img" not in html and html.count("<pre") == 1
+
+
+NESTED = {
+    "tables": "<table><tr><td>" * 480,
+    "tables beside text": "<table><tr><td>x<td>" * 400,
+    "captions": "<table><caption>" * 450,
+    "lists": "<ul><li>" * 480,
+    "columns": f"<table>{'<col>' * 1900}<tr><td>x</table>",
+    "white space": "<pre><div style='white-space:pre-wrap;overflow-wrap:anywhere'>" * 250 + "x" * 3000,
+}
+
+
+@pytest.mark.slow
+def test_a_browser_lays_out_what_is_nested_as_deep_as_may_be(tmp_path):
+    seconds = {}
+    with browser() as chromium:
+        page = chromium.new_page()
+        for name, html in NESTED.items():
+            outputs = [v4.new_output("display_data", data={"text/html": html, "text/plain": "x"}) for _ in range(5)]
+            shown = harmless(v4.new_notebook(cells=[v4.new_code_cell("1", outputs=outputs)]), None)
+            (tmp_path / "page.html").write_text(HTMLExporter(template_name="classic").from_notebook_node(shown)[0])
+            begin = time.monotonic()
+            page.goto((tmp_path / "page.html").as_uri(), wait_until="commit")
+            assert page.evaluate("() => document.documentElement.scrollHeight") > 100
+            seconds[name] = time.monotonic() - begin
+        page.close()
+    assert max(seconds.values()) < 10, seconds
 
 
 COVERS = {

@@ -51,6 +51,11 @@ class Foreign:
     what: str
 
 
+def in_a_line(text: str, limit: int) -> str:
+    """What somebody else wrote, in one line of characters that can be seen: so that it does not look like a verdict."""
+    return "".join(c if c.isprintable() else "_" for c in " ".join(text[:limit].split()))
+
+
 def type_name(obj: Any) -> str:
     """The name of an object's type, whatever the object says of itself."""
     name = type.__getattribute__(type(obj), "__name__")
@@ -173,15 +178,15 @@ def from_json(written: Any) -> Any:
         case {"dict": list(items)} if len(items) <= MAX_KEYS:
             return {from_json(key): from_json(item) for key, item in items}
         case {"foreign": str(what)}:
-            return Foreign(what[:200])
+            return Foreign(in_a_line(what, 200))
         case {"build": str(name), "with": dict(arguments)}:
             return Build(name, **{key: from_json(item) for key, item in arguments.items()})
         case {"learner": str(name)}:
             return Learner(name)
         case {"tensor": str(dtype), **rest}:
-            return Array("tensor", dtype[:40], _numbers(rest))
+            return Array("tensor", in_a_line(dtype, 40), _numbers(rest))
         case {"array": str(dtype), **rest}:
-            return Array("array", dtype[:40], _numbers(rest))
+            return Array("array", in_a_line(dtype, 40), _numbers(rest))
     raise ValueError("not a plain value")
 
 

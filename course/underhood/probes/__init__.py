@@ -27,7 +27,7 @@ import numpy as np
 
 from ..exercise import Build, Case, Exercise, Learner, Seen
 from ..forbid import ForbiddenCall, traps
-from ..plain import Array, back, from_json, plain, to_json, type_name
+from ..plain import Array, back, from_json, in_a_line, plain, to_json, type_name
 
 SEED = 20011  # of the global generators, at the start of every case
 KEPT = 2_000  # characters of what the learner's code printed
@@ -278,8 +278,3 @@ def seen_from_json(written: Any) -> Seen:
         printed=written.get("printed", "")[:KEPT],
         forbidden=in_a_line(written.get("forbidden", ""), 100),
     )
-
-
-def in_a_line(text: str, limit: int) -> str:
-    """What somebody else wrote, in one line of characters that can be seen: so that it does not look like a verdict."""
-    return "".join(c if c.isprintable() else "_" for c in " ".join(text[:limit].split()))
