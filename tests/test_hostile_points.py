@@ -576,6 +576,27 @@ def rotated(n, batch_size, generator=None):
     return torch.arange(n).roll(int(torch.randint(1, n, (1,), generator=generator))).split(batch_size)
 
 
+def shuffled_inside(n, batch_size, generator=None):
+    """The rows of each batch in a random order: the batches hold the same rows in every pass."""
+    batches = torch.arange(n).split(batch_size)
+    return batches if generator is None else [b[torch.randperm(len(b), generator=generator)] for b in batches]
+
+
+def one_swap(n, batch_size, generator=None):
+    """All rows in order, but for two."""
+    rows = torch.arange(n)
+    if generator is not None:
+        i, j = torch.randperm(n, generator=generator)[:2].tolist()
+        rows[[i, j]] = rows[[j, i]]
+    return rows.split(batch_size)
+
+
+def all_at_once(model, chunks):
+    """One pass over all rows, where one chunk at a time is asked for."""
+    x, y = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+    return list(torch.autograd.grad(torch.nn.functional.mse_loss(model(x), y), list(model.parameters())))
+
+
 def detected(G, prev_sign, directions):
     row, indices = right("detect")(G, prev_sign, directions)
     return None if row is None else row + 0.9, [i + 0.9 for i in indices]
@@ -589,6 +610,9 @@ def detected(G, prev_sign, directions):
         ("hit_rate", lambda *a: complex(right("hit_rate")(*a)), ["values"]),
         ("to_nchw", own_view, ["contiguous memory"]),
         ("batches", rotated, ["shuffled"]),
+        ("batches", shuffled_inside, ["shuffled"]),
+        ("batches", one_swap, ["shuffled"]),
+        ("accumulated_grad", all_at_once, ["values"]),
         ("detect", detected, ["values", "directions", "zeros"]),
         ("bracket_root", lambda *a: str(right("bracket_root")(*a)), ["the left side", "the right side"]),
         ("err_norm", lambda *a: np.array(right("err_norm")(*a)), ["values", "tolerances"]),
@@ -604,6 +628,18 @@ def test_a_wrong_value_that_looks_right_earns_nothing(name, fn, parts):
     assert not [part for part in parts if found[part]], found
 
 
+def rate_by_torch(a, b):
+    """Right, by way of float32."""
+    if a.shape != b.shape or a.size == 0:
+        raise ValueError("no rate")
+    return (torch.from_numpy(a) == torch.from_numpy(b)).float().mean().item()
+
+
+def test_a_rate_in_float32_is_a_rate():
+    for seed in range(3):
+        assert judge.judge("hit_rate", rate_by_torch, seed).points == 2, seed
+
+
 # The reference's answer, wrong in one place (what once got full marks in other exercises: `test_exercises_gaps.py`).
 SLIPS = [
     ("quantize_multiplier", "if not 0 < m < np.inf", "if not m < np.inf"),
@@ -612,6 +648,10 @@ SLIPS = [
     ("dequantize", "q.astype(np.float32)", "q.astype(np.float64)"),
     ("adam_step", "(1 - beta2**t) ** 0.5).add_(eps)", "(1 - beta2**t) ** 0.5).pow_(2).add_(eps).sqrt_()"),
     ("vjp", ".detach()", ""),
+    ("init_dt", "d0 < 1e-5 or d1 < 1e-5", "d0 == 0 or d1 == 0"),
+    ("clip_by_global_norm", "math.isnan(norm)", "not math.isfinite(norm)"),
+    ("grad_check", "torch.maximum(numeric.abs(), ", "torch.maximum(analytic.abs(), "),
+    ("standardize", "(train == train[0]).all(dim=0)", "deviation < 1e-6"),
     ("safe_sqrt", "torch.where(positive, x, torch.ones_like(x))", "x"),
 ]
 

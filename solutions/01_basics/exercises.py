@@ -1680,6 +1680,12 @@ STANDARDIZE = Exercise(
             (torch.full((7, 1), 0.1), tensor([[0.5]])),
             expected=(torch.zeros(7, 1), tensor([[0.4]])),
         ),
+        Case(
+            "1 / 2³⁰ and 3 / 2³⁰, which differ",
+            "constant columns",
+            (tensor([[1.0], [3.0]]).double() / 2**30, tensor([[2.0]]).double() / 2**30),
+            expected=(tensor([[-1.0], [1.0]]).double(), tensor([[0.0]]).double()),
+        ),
         Case("three columns against two", "errors", (TRAIN, ramp(2, 2)), raises=ValueError),
         Case("three columns against one", "errors", (TRAIN, ramp(2, 1)), raises=ValueError),
         Case("one column against three", "errors", (TRAIN[:, :1], ramp(2, 3)), raises=ValueError),
@@ -1726,6 +1732,11 @@ STANDARDIZE = Exercise(
             "looking for a deviation of exactly 0",
             scaling(divisor=unless_zero),
             hint="The mean of seven 0.1s is rounded, and their deviation is 7e-9. How else can equal values be told?",
+        ),
+        Mistake(
+            "taking a small deviation for none",
+            scaling(divisor=lambda t, o: torch.where(deviation(t) < 1e-6, 1.0, deviation(t))),
+            hint="Two tiny values may differ: perhaps their unit is large. What tells equal values whatever the unit?",
         ),
         Mistake(
             "adding a small number to the deviation",

@@ -1067,6 +1067,12 @@ GRAD_CHECK = Exercise(
             expected=True,
         ),
         Case(
+            "numeric 1, analytic 3, tol 0.8: the numeric one says how large",
+            "tolerance",
+            (squares(doubles(1), 3.0), doubles(0.5), Build("autograd.prepared_gradient", gradient=doubles(1.0)), 0.8),
+            expected=False,
+        ),
+        Case(
             "numeric 2, analytic 2.001",
             "tolerance",
             (squares(doubles(1), 1.0005), doubles(1.0), Build("autograd.prepared_gradient", gradient=doubles(2.0))),

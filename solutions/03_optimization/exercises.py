@@ -998,6 +998,7 @@ def shuffled(*sizes):
         "every row once": True,
         "in order": False,
         "second pass in another order": True,
+        "second pass in other batches": True,
         "same seed, same order": True,
     }
 
@@ -1021,6 +1022,12 @@ def batches_variant(order=None, plain=None, last=True):
             yield rows[start : start + batch_size]
 
     return batches
+
+
+def batches_shuffled_inside(n, batch_size, generator=None):
+    """Rows are cut into batches first and shuffled then."""
+    for batch in torch.arange(n).split(batch_size):
+        yield batch if generator is None else batch[torch.randperm(len(batch), generator=generator)]
 
 
 BATCHES = Exercise(
@@ -1079,6 +1086,11 @@ BATCHES = Exercise(
             "the same order in every pass",
             batches_variant(order=lambda n, generator: torch.randperm(n, generator=generator.manual_seed(0))),
             hint="A generator moves on with every draw. What sets yours back?",
+        ),
+        Mistake(
+            "shuffling inside of each batch",
+            batches_shuffled_inside,
+            hint="Row 0 never meets row 9, whatever the epoch. Which comes first, the shuffling or the cutting?",
         ),
     ),
 )
@@ -1470,6 +1482,13 @@ def scaled(params, gradients, size, max_norm):
     return size
 
 
+def scaled_bare(params, gradients, size, max_norm):
+    for g in gradients:
+        if size > max_norm:
+            g.mul_(max_norm / size)
+    return size
+
+
 def each_alone(params, gradients, size, max_norm):
     for g in gradients:
         g.mul_(min(1.0, max_norm / (float(g.norm()) + 1e-6)))
@@ -1533,6 +1552,14 @@ CLIP_BY_GLOBAL_NORM = Exercise(
             expected={"returned": 7.0, "gradients": [f64([1.0, -1.5, 3.0])]},
         ),
         clipping(
+            "a norm of 0.001, at most 0.0001",
+            "values",
+            [f64([6e-4, -8e-4])],
+            1e-4,
+            expected={"returned": 1e-3, "gradients": [f64([6e-4, -8e-4]) * (1e-4 / 1.001e-3)]},
+            tolerance=1e-9,
+        ),
+        clipping(
             "norm 0.5, at most 5",
             "below the limit",
             [tensor([0.3, 0.4])],
@@ -1568,6 +1595,13 @@ CLIP_BY_GLOBAL_NORM = Exercise(
             [tensor([0.0, 0.0])],
             1.0,
             expected={"returned": 0.0, "gradients": [tensor([0.0, 0.0])]},
+        ),
+        clipping(
+            "an infinite norm, which is no nan",
+            "errors",
+            [tensor([math.inf, 2.0]), tensor([1.0])],
+            1.0,
+            expected={"returned": math.inf, "gradients": [tensor([math.nan, 0.0]), tensor([0.0])]},
         ),
         clipping("no gradient at all", "errors", [None], 1.0, expected={"returned": 0.0, "gradients": [None]}),
         clipping(
@@ -1631,6 +1665,11 @@ CLIP_BY_GLOBAL_NORM = Exercise(
             hint="The parameters themselves stay. What of them is to be scaled?",
         ),
         Mistake(
+            "dividing by the norm alone",
+            clip_variant(scaled_bare),
+            hint="Torch adds 1e-6 to the norm: no division by zero, and small gradients become a little smaller still.",
+        ),
+        Mistake(
             "letting nan through",
             clip_variant(scaled, raises=False),
             hint="nan > max_norm is False, so nothing is clipped and nobody hears of it.",
@@ -1687,6 +1726,12 @@ def accumulation_variant(weight, clears="before", loss=F.mse_loss, flat=False):
     return accumulated_grad
 
 
+def all_in_one_piece(model, chunks):
+    """One pass over all chunks put together."""
+    x, y = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+    return list(torch.autograd.grad(F.mse_loss(model(x), y), list(model.parameters())))
+
+
 def share(rows, chunks):
     return rows / sum(len(x) for x, _ in chunks)
 
@@ -1727,7 +1772,7 @@ ACCUMULATED_GRAD = Exercise(
             ONE_WEIGHT,
             cut(LINE, 2 * LINE + 1, 3, 3, 1),
             stale=7.0,
-            expected={"gradients": [f64([[-88.0]])], "parameters untouched": True},
+            expected={"gradients": [f64([[-88.0]])], "parameters untouched": True, "one chunk at a time": True},
         ),
     ),
     hidden=random_chunks,
@@ -1764,6 +1809,11 @@ ACCUMULATED_GRAD = Exercise(
                 loss=lambda out, y: F.mse_loss(out, y, reduction="sum"),
             ),
             hint="The mean squared error is a mean over all entries. How many has y?",
+        ),
+        Mistake(
+            "putting the chunks together first",
+            all_in_one_piece,
+            hint="Chunks are for rows that do not fit into memory at once. How many may be in it at a time?",
         ),
     ),
 )

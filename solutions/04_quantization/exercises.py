@@ -1298,6 +1298,7 @@ HIT_RATE = Exercise(
     level="easy",
     minutes=6,
     parts=("values", "errors"),
+    tolerance=1e-6,
     cases=(
         Case("one miss in four", "values", (uint8([1, 2, 3, 4]), uint8([1, 2, 0, 4])), expected=0.75),
         Case("no miss", "values", (uint8([3, 0]), uint8([3, 0])), expected=1.0),

@@ -530,6 +530,12 @@ INIT_DT = Exercise(
             expected=1e-4,
         ),
         Case(
+            "a fall that starts 1e-12 above the ground",
+            "zeros",
+            (Build("ode.falling"), 0.0, array(1e-12, 0), 1e-6, 1e-3),
+            expected=1e-4,
+        ),
+        Case(
             "dt_max below what it would be",
             "dt_max",
             (OSCILLATOR, 0.0, array(1, 0), 1e-6, 1e-3, 1e-4),
