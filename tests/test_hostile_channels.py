@@ -26,6 +26,7 @@ import string
 import sys
 import threading
 import time
+import urllib.request
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -34,12 +35,13 @@ import nbformat
 import pytest
 import test_cluster
 import toy
-from browser import browser
+from browser import browser, private, serve
 from jupyter_client.manager import AsyncKernelManager, KernelManager
 from nbclient.exceptions import DeadKernelError
 from nbconvert.exporters import HTMLExporter
 from nbconvert.filters.markdown_mistune import markdown2html_mistune
 from nbformat import NotebookNode, v4
+from nbgrader.nbgraderformat import MetadataValidator
 from nbgrader.server_extensions.formgrader.handlers import template_path
 from test_harmless import Scores
 from test_provisioner import execute, kernel, kernels, printed
@@ -737,6 +739,29 @@ def test_a_cell_that_answers_for_itself_does_not_keep_the_grader_busy():
     assert time.process_time() - begin < 1
 
 
+def test_short_answers_that_wait_are_not_piled_up():
+    """One a round was taken away, and two hundred kilobytes of them came in: gigabytes of the grader's own memory."""
+    child, theirs = pair()
+    child._tokens.add("old")
+    lines, most = b'{"token":"old","error":null}\n' * 6000, [0]
+
+    def flood():
+        with contextlib.suppress(OSError):
+            while True:
+                theirs.sendall(lines)
+                most[0] = max(most[0], len(child._received))
+
+    sender = threading.Thread(target=flood, daemon=True)
+    sender.start()
+    with pytest.raises(_End) as end:
+        child.ask({"cell": "pass"}, 20)
+    assert end.value.reason == "output"
+    theirs.close()
+    child.close()
+    sender.join(5)
+    assert 0 < most[0] < 4 << 20
+
+
 @linux
 def test_a_message_that_the_kernel_does_not_take_now_is_no_death_of_the_server(monkeypatch):
     """Descriptors in flight are counted by user, and a submission may have sent as many as one may have."""
@@ -1271,3 +1296,96 @@ def test_no_output_covers_what_stands_around_it(root, tmp_path):
             assert looked_at > 10
         page.close()
     assert seen == dict.fromkeys(COVERS, 0)
+
+
+# --- nbgrader and JupyterLab beside a hand-in ---------------------------------------------------------------------------
+
+
+def hand_in(copy, student, change):
+    """A release's notebook, changed, where nbgrader looks for what a learner has handed in."""
+    notebook = nbformat.read(copy / "course" / CHAPTER / "basics.ipynb", 4)
+    change(notebook)
+    path = copy / "autograder/class/submitted" / student / CHAPTER / "basics.ipynb"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, path)
+    return path
+
+
+VERSIONS = (99, 1, 0, -1, None, "3", [])
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=map(str, VERSIONS))
+def test_marks_of_another_version_of_nbgrader_end_no_run(version):
+    """For a version that is not its own, nbgrader ends: nobody who comes after is graded."""
+    from autograder.release import OwnSchema
+
+    (release,) = run.releases(CHAPTER).values()
+    notebook = nbformat.from_dict(release)
+    for cell in notebook.cells:
+        if "nbgrader" in cell.metadata:
+            cell.metadata.nbgrader["schema_version"] = version
+    notebook, _ = OwnSchema().preprocess(notebook, {})
+    MetadataValidator().validate_nb(notebook)  # raises
+
+
+STRANGER = """# ---
+# jupyter:
+#   kernelspec:
+#     name: python3
+# ---
+
+# %% nbgrader={"grade": false, "grade_id": "x", "locked": false, "schema_version": 3, "solution": true, "task": false}
+raise SystemExit("a learner's code runs in the judge")
+"""
+
+
+@pytest.fixture
+def command(request):
+    return request.getfixturevalue("run")
+
+
+def test_a_text_beside_the_solutions_is_none_of_them(copy, command):
+    """Whatever brought it there: the judge would run it with the instructor's rights."""
+    stranger = copy / "solutions" / CHAPTER / "basicszz.py"
+    stranger.write_text(STRANGER)
+    try:
+        done = command(
+            sys.executable, "-c", f"from autograder import reference; reference.load({CHAPTER!r}); print('done')"
+        )
+    finally:
+        stranger.unlink()
+    assert done.stdout == "done\n", done.stderr[-300:]
+
+
+@pytest.mark.slow
+def test_a_hand_in_that_jupyterlab_saves_writes_no_other_file(copy, tmp_path):
+    """jupytext would pair it with whatever its metadata names: a text among the solutions, a test."""
+    path = hand_in(copy, "ann", lambda notebook: notebook.metadata.update(
+        jupytext={"formats": "autograder/class/submitted/ann///ipynb,solutions///zz.py:percent"}))  # fmt: skip
+    before = {found for found in copy.rglob("*.py")}
+    with serve(copy, private(tmp_path, copy, copy / "course")) as server:
+        place = f"api/contents/{path.relative_to(copy)}"
+        model = server.get(f"{place}?content=1&type=notebook")
+        request = urllib.request.Request(
+            f"{server.url}/{place}", method="PUT",
+            data=json.dumps({"type": "notebook", "format": "json", "content": model["content"]}).encode(),
+            headers={"Authorization": f"token {server.token}", "Content-Type": "application/json"},
+        )  # fmt: skip
+        urllib.request.urlopen(request, timeout=30).close()
+    made = {found for found in copy.rglob("*.py")} - before
+    for found in made:
+        found.unlink()
+    shutil.rmtree(copy / "autograder/class/submitted/ann")
+    assert made == set()
+
+
+def test_the_judge_starts_in_no_hand_ins_folder(tmp_path, monkeypatch):
+    """matplotlib reads its settings there, Python its modules, Jupyter its configuration."""
+    for name in ("json.py", "sitecustomize.py", "matplotlibrc", "jupyter_config.py", "nbgrader_config.py"):
+        (tmp_path / name).write_text("raise SystemExit('code of a hand-in ran')")
+    monkeypatch.chdir(tmp_path)
+    asked = provisioner.Judge()
+    try:
+        assert asked.ask({"exercise": "pick"}, 60).keys() == {"request"}
+    finally:
+        asked.close()
