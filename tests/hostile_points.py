@@ -437,10 +437,27 @@ LEFT = {
 }
 
 
+# What notebooks hold that is no answer: bars, buttons, loops that run on, attempts to leave.
+AROUND = {
+    "bars": "from tqdm.auto import tqdm\nfrom tqdm.notebook import trange\nfor i in tqdm(trange(3)): pass",
+    "buttons": "import ipywidgets\ndisplay(ipywidgets.IntSlider())\n@ipywidgets.interact(x=3)\ndef f(x): print(x)",
+    "loop": "import asyncio\nasync def f():\n    while True: await asyncio.sleep(0.001)\n"
+    "task = asyncio.create_task(f())\nawait asyncio.sleep(0.01)",
+    "loop-in-a-loop": "import asyncio\nasync def f(): pass\nasyncio.run(f())",
+    "leaves": "get_ipython().ask_exit()\nquit()",
+}
+
+
 def tried(exercise: str, source: str, cells: list) -> None:
     """A cell of one's own between an answer and its check."""
     at = next(i for i, c in enumerate(cells) if mark(c).get("grade_id") == f"01_basics-{exercise}")
     cells.insert(at + 1, nbformat.v4.new_code_cell(source))
+
+
+def under(magic: str, cells: list) -> None:
+    """Each answer is one that IPython times, say."""
+    for c in solutions(cells):
+        c.source = f"{magic}\n{c.source}"
 
 
 def fair() -> Iterator[HandIn]:
@@ -482,6 +499,10 @@ def fair() -> Iterator[HandIn]:
     for name, answer in {**OWN_ATTRIBUTES, **DETOURS}.items():
         yield HandIn(f"pt-detour-{name}", one(notebook(row_norms=answer)))
     yield HandIn("pt-detour-padded", one(notebook(broadcast_shape=PADDED_SIZES)))
+    for magic in ("%%time", "%%capture kept"):
+        yield HandIn(f"pt-under-{magic.strip('%').split()[0]}", one(notebook(change=partial(under, magic))))
+    for name, source in AROUND.items():
+        yield HandIn(f"pt-around-{name}", one(notebook(first=source, last=source)))
     for name, source in LEFT.items():
         yield HandIn(f"pt-left-{name}", one(notebook(first=source)))
 
