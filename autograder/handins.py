@@ -6,7 +6,7 @@ What is understood, mixed as it comes:
 - a folder for each student, notebooks anywhere below; Moodle's suffix `_assignsubmission_file_` is not part of the name.
 - a flat folder of notebooks as a learning management system gives them. The student is (1) what stands before the numbers of
   Canvas's `name_123_456_file.ipynb` (with or without `_LATE`; 123 is the user's id there, which keeps two of one name
-  apart; where other numbers follow, the learner's own name may end in a number: then it is all up to the second), else
+  apart; where other numbers follow, the learner's own name may end in a number: then it is the whole stem), else
   (2) what stands after a leading `<notebook>_` or `<chapter>_`, else (3) what stands before `_<notebook>` or `_<chapter>`,
   else (4) the whole stem: two students in two rows are mended more easily than two in one.
 - a zip of any of these, a zip in the place of a notebook, and one notebook.
@@ -29,8 +29,8 @@ import unicodedata
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -99,11 +99,16 @@ class Found:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file or folder below the top: its path in parts, where its bytes are, or why it is not taken."""
+    """One file or folder below the top: its path in parts ("" ends a folder's), where its bytes are, or why it is not taken."""
 
     parts: tuple[str, ...]
     path: Path | None = None
     refused: str = ""
+    member: zipfile.ZipInfo | None = None  # of the zip that everything lies in
+
+    def below(self, parts: tuple[str, ...]) -> Entry:
+        """The same in another place."""
+        return replace(self, parts=parts)
 
 
 def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | None = None) -> list[Found]:
@@ -128,18 +133,20 @@ def find(submissions: Path, chapter: str, stems: Sequence[str], scratch: Path | 
         Where the folder cannot be read or the disk is full.
     """
     name, submissions = submissions.name, submissions.resolve()  # from here on nothing on the way to a file is a link
-    unpacker = _Unpacker(scratch and scratch.resolve())
-    if submissions.is_dir():
-        walked = list(_walk(submissions))
-        unpacker.outer = _outer(entry.parts for entry in walked)
-        entries = [e for entry in walked for e in unpacker.inside(entry)]
-    elif submissions.is_file() and submissions.suffix.lower() == ".ipynb":
-        entries = [Entry((name,), submissions)]
-    elif submissions.is_file():
-        entries = [e for entry in unpacker.unzip(submissions, ()) for e in unpacker.inside(entry)]
-    else:
-        raise ValueError(f"{submissions} is not there: give a folder, a zip or a notebook")
-    return _students(_arrange(entries, Path(name or submissions.name).stem, chapter, stems), chapter, stems)
+    top = Path(name or submissions.name).stem
+    with contextlib.ExitStack() as stack:
+        archive = None
+        if submissions.is_dir():
+            entries = list(_walk(submissions))
+        elif submissions.is_file() and submissions.suffix.lower() == ".ipynb":
+            entries = [Entry((name,), submissions)]
+        elif submissions.is_file():
+            archive = _zip(submissions, stack)
+            entries = list(_members(archive, (), WORK))
+        else:
+            raise ValueError(f"{submissions} is not there: give a folder, a zip or a notebook")
+        unpacker = _Unpacker(archive, scratch and scratch.resolve())
+        return _students(_arrange(entries, top, chapter, stems), chapter, stems, unpacker)
 
 
 def opened(path: Path) -> BinaryIO:
@@ -219,10 +226,10 @@ def _walk(top: Path) -> Iterator[Entry]:
 
 def _lone_folder(top: Path) -> str:
     """The one folder in it, if it can be read and no work lies beside it: a list of grades may; or ""."""
-    names = _names(top)
-    folders = [name for name in names if stat.S_ISDIR((top / name).lstat().st_mode)]
-    if len(folders) == 1 and not any(name.lower().endswith(WORK) for name in names if name not in folders):
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        names = _names(top)
+        folders = [name for name in names if stat.S_ISDIR((top / name).lstat().st_mode)]
+        if len(folders) == 1 and not any(name.lower().endswith(WORK) for name in names if name not in folders):
             os.listdir(top / folders[0])
             return folders[0]
     return ""
@@ -256,116 +263,112 @@ def _junk(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _outer(paths: Iterable[tuple[str, ...]]) -> int:
-    """How many folders lie around all work; a folder's path ends in ""."""
-    work = [path[:-1] for path in paths if not path[-1] or path[-1].lower().endswith(WORK)]
-    around, known = os.path.commonprefix(work), set(chapters())
-    for depth, name in enumerate(around):
-        if MOODLE.search(name):
-            return depth
-        if name in known:
-            return max(depth - 1, 0)
-    return len(around)
+def _zip(path: Path, stack: contextlib.ExitStack) -> zipfile.ZipFile:
+    """The zip, open until the stack ends.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    OSError
+        It cannot be read.
+    """
+    try:
+        return stack.enter_context(zipfile.ZipFile(stack.enter_context(opened(path))))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+        raise ValueError(f"{printable(path.name)} is not a zip that can be read") from error
+
+
+def _members(archive: zipfile.ZipFile, parts: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[Entry]:
+    """What a zip lists, below `parts`; files that do not end so are names only."""
+    for member in archive.infolist():
+        if len(re.findall(r"[/\\]", member.filename)) > 4 * MAX_DEPTH:
+            yield Entry((*parts, *_inside_zip(member)[:MAX_DEPTH], ""), None, "a file in the zip lies too deep")
+            continue
+        below = _inside_zip(member)
+        if not below or any(_junk(part) for part in below):
+            continue
+        where = (*parts, *below)
+        if member.is_dir():
+            yield Entry((*where, ""))
+        elif stat.S_ISLNK(member.external_attr >> 16):
+            yield Entry(where, None, f"{printable(below[-1])} is a link and was not followed")
+        elif not below[-1].lower().endswith(wanted):
+            yield Entry(where)
+        elif re.match(r"[/\\]|[A-Za-z]:", member.filename):
+            yield Entry((*parts, below[-1]), None, f"{printable(member.filename)} leads out of the zip")
+        elif ".." in re.split(r"[/\\]", member.filename):  # stays with whose folder it is in
+            yield Entry(where, None, f"{printable(member.filename)} leads out of the zip")
+        else:
+            yield Entry(where, member=member)
 
 
 class _Unpacker:
-    """Takes notebooks out of zips, with an allowance of bytes for each student: nobody uses up a neighbor's.
+    """Takes notebooks out of zips: out of the one that everything lies in, and out of those in the places of notebooks."""
 
-    `outer` folders lie around everything; what is below the same name there is one student's.
-    """
+    def __init__(self, archive: zipfile.ZipFile | None, scratch: Path | None) -> None:
+        self.archive, self.folder, self.count = archive, scratch, 0
+        self.left = 0  # bytes that the student may still have unpacked
 
-    def __init__(self, scratch: Path | None) -> None:
-        self.folder = scratch
-        self.left: dict[str, int] = defaultdict(lambda: MAX_UNPACKED)
-        self.count = self.outer = 0
-
-    def owner(self, parts: tuple[str, ...]) -> str:
-        """Whose a file is, as far as its place tells."""
-        name = parts[min(self.outer, len(parts) - 1)]
-        match = CANVAS.fullmatch(name.rpartition(".")[0] or name)
-        return f"{match['student']}_{match['id']}" if match else name
-
-    def inside(self, entry: Entry) -> Iterator[Entry]:
-        """The entry itself, or what is in it where it is a zip: a student's folder, zipped."""
-        if entry.path is None or entry.path.suffix.lower() != ".zip":
-            yield entry
-            return
-        try:
+    def unpacked(self, entries: Iterable[Entry], allowance: int) -> Iterator[Entry]:
+        """One student's files, each with its path; of zips what is in them, as many bytes as are allowed."""
+        self.left = allowance
+        for entry in entries:
+            if entry.member is not None:
+                assert self.archive is not None
+                entry = self._take(self.archive, entry)
+            if entry.path is None or entry.path.suffix.lower() != ".zip":
+                yield entry
+                continue
             yield Entry((*entry.parts, ""))
-            yield from self.unzip(entry.path, entry.parts)
-        except ValueError as error:
-            yield Entry(entry.parts, None, str(error))
-        finally:
-            if self.folder is not None and entry.path.is_relative_to(self.folder):
+            with contextlib.ExitStack() as stack:
+                try:
+                    archive = self._inner(entry.path, stack)
+                except ValueError as error:
+                    yield Entry(entry.parts, None, str(error))
+                else:
+                    for inner in _members(archive, entry.parts, (".ipynb",)):  # a zip in it is a name only
+                        if inner.member is not None:
+                            inner = self._take(archive, inner)
+                        yield inner
+            if entry.member is not None:
                 entry.path.unlink()  # it came out of a zip itself
 
-    def unzip(self, path: Path, parts: tuple[str, ...]) -> Iterator[Entry]:
-        """The members of a zip, below `parts`; a zip in the outermost zip is unpacked as it is."""
+    def _inner(self, path: Path, stack: contextlib.ExitStack) -> zipfile.ZipFile:
         name = printable(path.name)
-        wanted = (".ipynb",) if parts else WORK
-        with contextlib.ExitStack() as stack:
-            try:
-                file = stack.enter_context(opened(path))
-                ends = zipfile._EndRecData(file)  # type: ignore[attr-defined]  # reads no list
-                bomb = parts and ends and ends[zipfile._ECD_SIZE] > MAX_DIRECTORY  # type: ignore[attr-defined]
-                archive = None if bomb else stack.enter_context(zipfile.ZipFile(file))
-            except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
-                raise ValueError(f"{name} is not a zip that can be read") from error
-            except OSError as error:
-                if not parts:
-                    raise
-                raise ValueError(f"{name} cannot be read ({error.strerror})") from error
-            if archive is None:
+        try:
+            ends = zipfile._EndRecData(stack.enter_context(opened(path)))  # type: ignore[attr-defined]  # reads no list
+            if ends and ends[zipfile._ECD_SIZE] > MAX_DIRECTORY:  # type: ignore[attr-defined]
                 raise ValueError(f"{name} lists too many members")
-            members = archive.infolist()
-            if not parts:
-                listed = [(_inside_zip(m), m.is_dir()) for m in members if _inside_zip(m)]
-                self.outer = _outer((*at, "") if folder else at for at, folder in listed if not any(map(_junk, at)))
-            seen: dict[str, int] = defaultdict(int)  # by student
-            for member in members:
-                below = _inside_zip(member)
-                if not below or any(_junk(part) for part in below):
-                    continue
-                where = (*parts, *below)
-                owner = self.owner(where)
-                seen[owner] += 1
-                if seen[owner] > MAX_FILES:
-                    if seen[owner] == MAX_FILES + 1:
-                        place = where[: self.outer + 1] if len(where) > self.outer + 1 else where[:-1]
-                        yield Entry((*place, "…"), None, f"only the first {MAX_FILES} files were looked at")
-                    continue
-                if member.is_dir():
-                    yield Entry((*where, ""))
-                elif stat.S_ISLNK(member.external_attr >> 16):
-                    yield Entry(where, None, f"{printable(below[-1])} is a link and was not followed")
-                elif not below[-1].lower().endswith(wanted):
-                    yield Entry(where)
-                elif re.match(r"[/\\]|[A-Za-z]:", member.filename):
-                    yield Entry((*parts, below[-1]), None, f"{printable(member.filename)} leads out of the zip")
-                elif ".." in re.split(r"[/\\]", member.filename):  # stays with whose folder it is in
-                    yield Entry(where, None, f"{printable(member.filename)} leads out of the zip")
-                else:
-                    yield self._take(archive, member, where)
+            return _zip(path, stack)
+        except zipfile.BadZipFile as error:
+            raise ValueError(f"{name} is not a zip that can be read") from error
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read ({error.strerror})") from error
 
-    def _take(self, archive: zipfile.ZipFile, member: zipfile.ZipInfo, parts: tuple[str, ...]) -> Entry:
+    def _take(self, archive: zipfile.ZipFile, entry: Entry) -> Entry:
         """Write the member under a new name; its declared size is not believed."""
+        member, parts = entry.member, entry.parts
+        assert member is not None
         name = printable(parts[-1])
+
+        def refused(why: str) -> Entry:
+            return Entry(parts, None, f"{name} {why}")
+
         if member.flag_bits & 1:
-            return Entry(parts, None, f"{name} is encrypted")
+            return refused("is encrypted")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            return Entry(parts, None, f"{name} is compressed in an unusual way")
-        too_large = Entry(parts, None, f"{name} is larger than {MAX_BYTES // 1024**2} MB")
-        owner = self.owner(parts)
-        if self.left[owner] <= 0:
-            return Entry(parts, None, f"{name} was not unpacked: the zips hold more than {MAX_UNPACKED // 1024**2} MB")
+            return refused("is compressed in an unusual way")
+        if self.left <= 0:
+            return refused(f"was not unpacked: the zips hold more than {MAX_UNPACKED // 1024**2} MB")
         if member.file_size > MAX_BYTES:
-            return too_large
-        self.left[owner] -= max(member.file_size, member.compress_size)  # also where it turns out to be damaged
+            return refused(f"is larger than {MAX_BYTES // 1024**2} MB")
+        self.left -= max(member.file_size, member.compress_size)  # also where it turns out to be damaged
         try:
             with archive.open(member) as stream:
                 data = stream.read(member.file_size + 1)  # no more is unpacked, whatever is in it
         except Exception as error:  # zlib.error, BadZipFile, EOFError, struct.error, …: the member's fault
-            return Entry(parts, None, f"{name} cannot be unpacked ({type(error).__name__})")
+            return refused(f"cannot be unpacked ({type(error).__name__})")
         self.count += 1
         if self.folder is None:
             _scratch.append(tempfile.TemporaryDirectory(prefix="underhood-"))
@@ -375,7 +378,7 @@ class _Unpacker:
         stem, _, suffix = parts[-1].rpartition(".")
         path = folder / f"{safe_id(stem)}.{suffix.lower()}"
         path.write_bytes(data)
-        return Entry(parts, path)
+        return replace(entry, path=path)
 
 
 def _inside_zip(member: zipfile.ZipInfo) -> tuple[str, ...]:
@@ -393,13 +396,13 @@ def _arrange(entries: list[Entry], top: str, chapter: str, stems: Sequence[str])
         (lone,) = tops
         if MOODLE.search(lone) or lone.lower().endswith(".zip") or (depth and lone in known):
             break  # one student's, whatever it holds
-        below = [Entry(e.parts[1:], e.path, e.refused) for e in inside if e.parts[1:] != ("",)]
+        below = [e.below(e.parts[1:]) for e in inside if e.parts[1:] != ("",)]
         level = [entry for entry in level if len(entry.parts) == 1] + below
         if _stands_around_students(inside, known, chapter, stems):
             entries = level
         elif lone in known:
             break
-    return [Entry((top, *e.parts), e.path, e.refused) if e.parts[0] in known else e for e in entries]
+    return [e.below((top, *e.parts)) if e.parts[0] in known else e for e in entries]
 
 
 def _stands_around_students(entries: list[Entry], known: set[str], chapter: str, stems: Sequence[str]) -> bool:
@@ -408,11 +411,12 @@ def _stands_around_students(entries: list[Entry], known: set[str], chapter: str,
     What most names in it say decides: no single one can merge the others into one student.
     """
     inside = [e for e in entries if e.parts[1:2] not in ((), ("",), ("…",))]
-    theirs = {e.parts[1] for e in inside if MOODLE.search(e.parts[1]) or CANVAS.fullmatch(Path(e.parts[1]).stem)}
+    theirs = {e.parts[1] for e in inside if _is_marked(e.parts[1])}
     if theirs and all(e.parts[1] in theirs or (len(e.parts) == 2 and not _is_work(e)) for e in inside):
         return True  # a learning management system's, also where it is the only one
-    folders = {entry.parts[1] for entry in entries if len(entry.parts) > 2}
-    others = {entry.parts[1] for entry in entries if len(entry.parts) > 2 and _is_notebook(entry.parts[-1])} - known
+    zips = {e.parts[1] for e in inside if len(e.parts) == 2 and _is_work(e) and not _is_notebook(e.parts[1])}
+    folders = zips | {e.parts[1] for e in inside if len(e.parts) > 2}
+    others = zips | {e.parts[1] for e in inside if len(e.parts) > 2 and _is_work(e)} - known
     files = [entry.parts[1] for entry in entries if len(entry.parts) == 2 and _is_notebook(entry.parts[1])]
     if entries[0].parts[0] in known:
         return sum(not name.lower().endswith(".zip") for name in others) > 1 and not files  # or it is one student's
@@ -424,11 +428,17 @@ def _stands_around_students(entries: list[Entry], known: set[str], chapter: str,
     students = {_student_of_file(name, chapter, stems)[:2] for name in files if name not in named}
     most = max(len(named), 1)
     holds = any(len(e.parts) > 3 and e.parts[2] == chapter for e in entries)
-    return len(students) > most or holds or (len(folders) > 1 and not files) or len(others) > most
+    return len(students) + len(others) > most or holds or (len(folders) > 1 and not files)
+
+
+def _is_marked(name: str) -> bool:
+    """Whether a learning management system made this name of a folder or file."""
+    stem = name.rpartition(".")[0] or name
+    return bool(MOODLE.search(name) or ANONYMOUS.fullmatch(stem) or CANVAS.fullmatch(stem))
 
 
 def _is_work(entry: Entry) -> bool:
-    return entry.path is not None and entry.path.suffix.lower() in WORK
+    return (entry.path is not None or entry.member is not None) and entry.parts[-1].lower().endswith(WORK)
 
 
 def _is_notebook(name: str) -> bool:
@@ -444,7 +454,7 @@ def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str
         return match["student"], True, ""
     if match := CANVAS.fullmatch(stem):
         if FURTHER.match(match["file"]):
-            return f"{match['student']}_{match['id']}_{match['upload']}", True, UNCLEAR
+            return stem, True, UNCLEAR
         return match["student"], True, match["id"]
     titles = "|".join(re.escape(title) for title in (chapter, *stems))
     leading = re.match(rf"(?:{titles})_(?P<student>.+)", stem, re.I | re.S)
@@ -453,38 +463,54 @@ def _student_of_file(name: str, chapter: str, stems: Sequence[str]) -> tuple[str
     return (match["student"], True, "") if match else (stem, False, "")
 
 
-def _students(entries: list[Entry], chapter: str, stems: Sequence[str]) -> list[Found]:
-    """Gather the entries by student."""
-    by_student: dict[tuple[str, str], list[tuple[tuple[str, ...], Entry]]] = defaultdict(list)
+def _students(entries: list[Entry], chapter: str, stems: Sequence[str], unpacker: _Unpacker) -> list[Found]:
+    """Gather the entries by student, and unpack what they handed in."""
+    by_student: dict[tuple[str, str], list[Entry]] = defaultdict(list)
     users: dict[str, set[str]] = defaultdict(set)  # of Canvas, by name
+    loose: set[tuple[str, str]] = set()  # whose hand-in does not have nbgrader's layout
+    here: set[tuple[str, str]] = set()  # who handed in something that is not another chapter's
+    known = set(chapters())
     for entry in entries:
         first, *rest = entry.parts
         if rest and not first.lower().endswith(".zip"):
             student, canvas_id = MOODLE.sub("", first), ""
         else:
             student, sure, canvas_id = _student_of_file(first, chapter, stems)
-            if not (rest or sure or entry.refused or _is_notebook(first)):
+            if not (rest or sure or entry.refused or first.lower().endswith(WORK)):
                 continue  # a list of grades, a README
-        student = unicodedata.normalize("NFC", student)
-        by_student[student, canvas_id].append((tuple(rest), entry))
-        users[student].update({canvas_id} - {"", UNCLEAR})
+        key = unicodedata.normalize("NFC", student), canvas_id
+        by_student[key].append(entry)
+        users[key[0]].update({canvas_id} - {"", UNCLEAR})
+        if not rest or student != first:
+            loose.add(key)
+        if chapter in rest or not known.intersection(rest) and rest[-1:] != [""]:
+            here.add(key)
+    pools: dict[tuple[str, str], int] = defaultdict(lambda: MAX_UNPACKED)
     found: list[Found] = []
     taken: set[str] = set()
-    known = set(chapters())
-    for (name, canvas_id), theirs in sorted(by_student.items()):
+    for key, theirs in sorted(by_student.items()):
+        name, canvas_id = key
+        if key not in here | loose and any(known.intersection(entry.parts[1:]) for entry in theirs):
+            continue  # other chapters only
         if len(users[name]) > 1 and canvas_id in users[name]:
             name = f"{name}_{canvas_id}"
-        here = [(rest, entry) for rest, entry in theirs if chapter in rest]
-        if not here:
-            here = [(rest, entry) for rest, entry in theirs if not known.intersection(rest)]
-            if len(here) < len(theirs) and all(rest[-1:] == ("",) for rest, _ in here):
-                continue  # other chapters only
-        here += [(rest, entry) for rest, entry in theirs if rest[-1:] == ("…",) and (rest, entry) not in here]
+        theirs.sort(key=lambda entry: chapter not in entry.parts[1:])  # the chapter's folder first
+        # One may send many zips whose number is unclear, each with a row of its own: they share what is left.
+        unclear = canvas_id == UNCLEAR and not _is_notebook(theirs[0].parts[0]) and CANVAS.fullmatch(name)
+        pool = (unclear["student"], unclear["id"]) if unclear else key
+        unpacked = list(islice(unpacker.unpacked(theirs[: MAX_FILES + 1], pools[pool]), MAX_FILES + 1))
+        pools[pool] = unpacker.left
+        if len(unpacked) > MAX_FILES:
+            unpacked[-1] = Entry(("…",), None, f"only the first {MAX_FILES} files were looked at")
+        mine = [e for e in unpacked if chapter in e.parts[1:] or not known.intersection(e.parts[1:])]
+        mine.sort(key=lambda entry: chapter not in entry.parts[1:])
+        if key in loose and not any(e.path for e in mine):
+            mine = unpacked  # it was handed in for this one
         student = safe_id(name)
         if student.casefold() in taken:  # a file system may take the two for one
             student = marked(student, f"{name} {canvas_id}".strip())
         taken.add(student.casefold())
-        found.append(_found(name, student, [entry for _, entry in here], canvas_id))
+        found.append(_found(name, student, mine, canvas_id))
     return sorted(found, key=lambda f: f.student)
 
 
@@ -497,7 +523,7 @@ def _size(path: Path) -> int:
 
 
 def _found(name: str, student: str, entries: list[Entry], canvas_id: str) -> Found:
-    paths = sorted((e.path for e in entries if e.path is not None and _is_notebook(e.path.name)), key=str)
+    paths = [e.path for e in entries if e.path is not None and _is_notebook(e.path.name)]
     refused = list(dict.fromkeys(e.refused for e in entries if e.refused))
     flags, reasons = [], []
     if refused:

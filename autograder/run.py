@@ -119,10 +119,9 @@ def job(chapter: str, notebooks: Mapping[str, NotebookNode], seed: int) -> tuple
         return judged[number].points == judged[number].max_points
 
     before = {"cells": [source for _, source in cells], "answers": answers} if answers else None
-    # The seed of the hidden cases stays here; the learner's code gets one that tells nothing about it.
-    theirs = _derived("learner", seed)
+    # The seed of the hidden cases stays here: the learner's code gets 0.
     asked_first = [request(exercise.name, first[number]) for number, exercise in enumerate(every)]
-    return Job(cells, requests(chapter, seed), theirs, before, early, asked_first, settled), judged
+    return Job(cells, requests(chapter, seed), 0, before, early, asked_first, settled), judged
 
 
 def early_seed(exercise: Exercise, seed: int) -> int:
@@ -176,7 +175,8 @@ def verdict_on(exercise: Exercise, value: dict | None, reason: str, seed: int) -
         return blank(exercise, f"No answer came back from the sandbox ({reason}).")
     try:
         # On one line each, so that none looks like a verdict.
-        notes = [in_a_line(note, 500) for note in value.get("notes", []) if type(note) is str][:5]
+        given = value.get("notes")
+        notes = [in_a_line(note, 500) for note in given[:5] if type(note) is str] if type(given) is list else []
         if value.get("forbidden"):
             return refused(exercise, in_a_line(str(value["forbidden"]), 100), *notes)
         if value.get("seen") is None:
@@ -257,7 +257,7 @@ def grade_one(chapter: str, found: intake.Found, server: ForkServer, seed: int, 
         seconds=round(time.monotonic() - start, 3),
         cpu_seconds=round(result.cpu_seconds, 3) if result else 0.0,
         seed=seed,
-        digest=digest(found, given["course"]),
+        digest=digest(found, rules(given["course"], server.limits, server.walls)),
         canvas_id=found.canvas_id,
     )
     by_name = {exercise.name: exercise for exercise in exercises(chapter)}
@@ -281,9 +281,14 @@ def _answers(chapter: str, notebook: NotebookNode | None) -> dict[str, str]:
     return found
 
 
-def digest(found: intake.Found, course: str) -> str:
-    """A hash of the submission's bytes, of whose it is, and of the course that it is judged by (`course_digest`)."""
-    parts = [course.encode(), found.student.encode("utf-8", "replace"), found.canvas_id.encode()]
+def rules(course: str, limits: Limits, walls: bool) -> str:
+    """What decides a submission's row, beside itself and the seed: `course_digest`, what it may use, and whether walls stand."""
+    return f"{course} {limits} {walls}"
+
+
+def digest(found: intake.Found, graded_by: str) -> str:
+    """A hash of the submission's bytes, of whose it is, and of `rules`."""
+    parts = [graded_by.encode(), found.student.encode("utf-8", "replace"), found.canvas_id.encode()]
     for path in found.paths:
         try:
             parts.append(intake.slurp(path))
@@ -441,7 +446,8 @@ def grade(
         given = material(chapter)
         wanted = set(students)
         found = intake.find(submissions, chapter, list(given["releases"]), scratch)
-        found = _apart(found, earlier(out) + [asdict(row) for row in unfinished(out, chapter).values()])
+        killed = [asdict(row) for each in chapters() for row in unfinished(out, each).values()]
+        found = _apart(found, earlier(out) + killed)
         found = [f for f in found if not wanted or f.student in wanted]
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")
@@ -454,7 +460,7 @@ def grade(
             place = Cluster(terms, scheduler)
         else:
             place = Here(terms, given, jobs)
-        return run.batch(found, terms.course, place, scratch, progress)
+        return run.batch(found, rules(terms.course, terms.limits, not trust), place, scratch, progress)
 
 
 def earlier(out: Path) -> list[dict[str, Any]]:
@@ -591,14 +597,14 @@ class Run:
     def batch(
         self,
         found: list[intake.Found],
-        course: str,
+        graded_by: str,
         place: Place,
         scratch: Path,
         progress: Progress,
     ) -> list[Row]:
         """Grade what the journal does not hold yet; returns every row."""
         done = {key: row for key, row in self.journaled().items() if row.seed == self.seed}
-        digests = {f.student: digest(f, course) for f in found}
+        digests = {f.student: digest(f, graded_by) for f in found}
         todo = [f for f in found if digests[f.student] not in done]
         rows = {f.student: done[digests[f.student]] for f in found if digests[f.student] in done}
         if rows:  # the gradebook may be another one than that of the run before
