@@ -17,8 +17,10 @@ BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 WHEELS := $(if $(CPU),--extra-index-url https://download.pytorch.org/whl/cpu)
-# JupyterLab asks nobody about news and updates: nothing leaves the machine.
-QUIET := mkdir -p $(VENV)/share/jupyter/lab/settings && echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > $(VENV)/share/jupyter/lab/settings/overrides.json
+# JupyterLab asks nobody about news and updates, so that nothing leaves the machine, and saves a notebook to no other file,
+# whatever the notebook's own metadata tells jupytext.
+LAB := $(VENV)/share/jupyter/lab/settings $(VENV)/etc/jupyter/jupyter_server_config.d
+QUIET := mkdir -p $(LAB) && echo '{"ServerApp": {"jpserver_extensions": {"jupyterlab_jupytext": false}}}' > $(VENV)/etc/jupyter/jupyter_server_config.d/under_the_hood.json && echo '{"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}' > $(VENV)/share/jupyter/lab/settings/overrides.json
 FAILED := { echo "The packages could not be installed: the lines above say why. Next step: check the network, then run make again; it goes on where it stopped."; exit 1; }
 NO_PYTHON := { echo "$(PYTHON) does not start. Next step: install Python 3.11, 3.12 or 3.13, or say where it is: make start PYTHON=/path/to/python3.12"; exit 1; }
 NO_VENV := { echo "The environment could not be made in $(CURDIR)/$(VENV): the lines above say why. Next step: copy the course to a folder that you may write to, whose name has no colon (on Debian and Ubuntu Python's venv is a package of its own, python3-venv); then run make again."; exit 1; }

@@ -45,7 +45,7 @@ def pair(chapter: str) -> list[Path]:
         notebook = reference.read(source)
         pairing = notebook.metadata.get("jupytext", {})
         tidy(chapter, notebook)
-        # Pairing is what lets an edit in JupyterLab reach the text.
+        # Pairing is what lets `jupytext --sync` bring an edit of the notebook to the text.
         notebook.metadata["jupytext"] = {"formats": pairing.get("formats", "ipynb,py:percent")}
         path = source.with_suffix(".ipynb")
         write(path, nbformat.writes(notebook, version=4) + "\n")

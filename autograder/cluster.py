@@ -203,8 +203,13 @@ class Cluster:
                     future.add_done_callback(done.put)
                 with contextlib.suppress(queue.Empty):
                     future = done.get(timeout=LOOK_SECONDS)
+                    try:
+                        graded = self._graded(future)
+                    except TimeoutError:  # what it gave may have died with its worker
+                        done.put(future)
+                        continue
                     waiting.discard(future)
-                    yield self._graded(future)
+                    yield graded
         except OSError as error:
             raise ServerError(f"The connection to the scheduler at {self.address} was lost.") from error
         finally:
@@ -228,7 +233,11 @@ class Cluster:
         from distributed import CancelledError, KilledWorker
 
         try:
-            return future.result()
+            return future.result(timeout=WORKERLESS_SECONDS)
+        except TimeoutError as error:
+            if getattr(future, "status", "") == "error":  # it is what the task gave
+                raise ServerError(f"A worker had no time: {error}") from None
+            raise
         except Unfit as error:
             what, worker, *said = error.args
             if what == "sandbox":

@@ -256,7 +256,7 @@ class ForkServer:
         kernel: bool = False,
     ) -> None:
         self.limits = limits or Limits()
-        self._preload, self._answer, self._packages, self._walls = tuple(preload), answer, tuple(packages), walls
+        self._preload, self._answer, self._packages, self.walls = tuple(preload), answer, tuple(packages), walls
         self._prepare, self._kernel = prepare, kernel
         self._lock = threading.Lock()
         self._generation, self._open = 0, False
@@ -273,7 +273,7 @@ class ForkServer:
 
     def start(self) -> None:
         """Start the server and prove with one empty child that every wall can be built."""
-        if self._walls and sys.platform != "linux":
+        if self.walls and sys.platform != "linux":
             raise SandboxError("namespaces", f"they are Linux's, and this system is {sys.platform}")
         with self._lock:
             self._open = True
@@ -314,7 +314,7 @@ class ForkServer:
             "preload": self._preload,
             "answer": self._answer,
             "prepare": self._prepare,
-            "walls": self._walls,
+            "walls": self.walls,
             "kernel": self._kernel,
         }
         command = [sys.executable, "-s", "-m", "autograder.warm", str(theirs.fileno()), json.dumps(settings)]
@@ -329,7 +329,7 @@ class ForkServer:
             files.append("kernel.py")
         descriptors = [theirs.fileno()]
         passwd = None
-        if self._walls:
+        if self.walls:
             # Only these files of the grader: none is secret, and nothing else of it exists inside.
             packages = {f"autograder/{name}": HERE / name for name in files}
             packages |= {path.name: path for path in self._packages}
@@ -455,7 +455,7 @@ class ForkServer:
             finally:
                 theirs.close()
                 os.close(output_theirs)
-        child = _Child(channel, output, self.limits, generation, self._walls)
+        child = _Child(channel, output, self.limits, generation, self.walls)
         try:
             child.wait_until_ready()
         except _End as end:
@@ -708,41 +708,42 @@ class _Child:
         most = self._limits.reply_bytes if "request" in message else MAX_CELL_REPLY
         deadline, late, searched = time.monotonic() + seconds, False, 0
         while True:
-            self._poll.modify(self._channel, select.POLLIN | (select.POLLOUT if sending else 0))
-            wait = deadline - time.monotonic()
-            if wait <= 0:
-                if late:
-                    self._end("timeout")
-                late, deadline = True, time.monotonic() + self._limits.grace_seconds
-                self._signal(signal.SIGINT)
-                continue
-            for descriptor, event in self._poll.poll(min(wait, MEMORY_CHECK_SECONDS) * 1000):
-                if descriptor == self._output:
-                    self._read_output()
-                elif event & select.POLLOUT and sending:
-                    sending = self._send(sending)
-                if descriptor != self._output and event & (select.POLLIN | select.POLLHUP | select.POLLERR):
-                    self._receive()
-            self._watch_memory()
-            self._watch_crowd()
             end = self._received.find(b"\n", searched)
             searched = len(self._received)
             if (end if end >= 0 else searched) > most:
                 self._end("output")
-            if end >= 0:
-                line = bytes(self._received[:end])
-                reply, self.replied = _parse(line), end + 64 * _structure(line)
-                del self._received[: end + 1]
-                searched = 0
-                if _is_reply(reply, self._tokens) and reply["token"] != token:
-                    self.repeated += self.replied
-                    if self.repeated > self._limits.reply_bytes:
-                        self._end("output")
-                    continue  # a process that the submission forked said the same once more
-                if not _is_reply(reply, {token}) or sending:
-                    self._end("garbage")
-                self._drain()
-                return reply, late
+            if end < 0:  # nothing is read while a line waits, so that no more than a line is held
+                self._poll.modify(self._channel, select.POLLIN | (select.POLLOUT if sending else 0))
+                wait = deadline - time.monotonic()
+                if wait <= 0:
+                    if late:
+                        self._end("timeout")
+                    late, deadline = True, time.monotonic() + self._limits.grace_seconds
+                    self._signal(signal.SIGINT)
+                    continue
+                for descriptor, event in self._poll.poll(min(wait, MEMORY_CHECK_SECONDS) * 1000):
+                    if descriptor == self._output:
+                        self._read_output()
+                    elif event & select.POLLOUT and sending:
+                        sending = self._send(sending)
+                    if descriptor != self._output and event & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                        self._receive()
+                self._watch_memory()
+                self._watch_crowd()
+                continue
+            line = bytes(self._received[:end])
+            reply, self.replied = _parse(line), end + 64 * _structure(line)
+            del self._received[: end + 1]
+            searched = 0
+            if _is_reply(reply, self._tokens) and reply["token"] != token:
+                self.repeated += self.replied + 1000  # a short one takes its time, too
+                if self.repeated > self._limits.reply_bytes:
+                    self._end("output")
+                continue  # a process that the submission forked said the same once more
+            if not _is_reply(reply, {token}) or sending:
+                self._end("garbage")
+            self._drain()
+            return reply, late
 
     def serve(self, answer: Callable[[dict, float], dict], seconds: float) -> str:
         """Watch a Jupyter kernel and answer its questions, JSON lines, until it is over.

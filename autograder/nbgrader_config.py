@@ -13,14 +13,17 @@ from nbgrader.preprocessors import (
     ClearOutput,
     ClearSolutions,
     ComputeChecksums,
+    DeduplicateIds,
     IncludeHeaderFooter,
     LockCells,
+    OverwriteCells,
+    OverwriteKernelspec,
     SaveCells,
 )
 from nbgrader.server_extensions.formgrader.handlers import template_path
 
 from autograder.harmless import TEMPLATES, Harmless
-from autograder.release import TidyRelease
+from autograder.release import OwnSchema, TidyRelease
 
 c = get_config()  # noqa: F821 - nbgrader's configuration loader provides it
 
@@ -62,6 +65,15 @@ c.GenerateAssignment.preprocessors = [
     ComputeChecksums,
     CheckCellMetadata,
     TidyRelease,
+]
+
+c.Autograde.sanitize_preprocessors = [
+    OwnSchema,
+    ClearOutput,
+    DeduplicateIds,
+    OverwriteKernelspec,
+    OverwriteCells,
+    CheckCellMetadata,
 ]
 
 # The formgrader's view of a submission and the feedback page run nothing of a learner's, and ask no other host for anything.

@@ -381,7 +381,9 @@ def _sweep() -> None:
 
 
 def install(limits: Mapping[str, float], prefix: str) -> Path:
-    """Write the kernel `underhood-sandbox` into an environment; returns its folder.
+    """Write the kernel `underhood-sandbox` into an environment, and switch jupytext's server extension off there.
+
+    Returns the kernel's folder.
 
     Parameters
     ----------
@@ -397,6 +399,10 @@ def install(limits: Mapping[str, float], prefix: str) -> Path:
         "language": "python",
         "metadata": {"kernel_provisioner": provisioner},
     }
+    # Or a notebook that somebody opens in JupyterLab is saved to whatever files its metadata names.
+    switches = Path(prefix, "etc", "jupyter", "jupyter_server_config.d", "under_the_hood.json")
+    switches.parent.mkdir(parents=True, exist_ok=True)
+    switches.write_text(json.dumps({"ServerApp": {"jpserver_extensions": {"jupyterlab_jupytext": False}}}) + "\n")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "kernel.json").write_text(json.dumps(spec, indent=1) + "\n")
         return Path(KernelSpecManager().install_kernel_spec(folder, NAME, prefix=prefix))

@@ -18,7 +18,9 @@ from .chapters import known, text_sources
 @functools.cache
 def _namespace(chapter: str) -> dict[str, Any]:
     module = types.ModuleType(f"reference_{chapter}")
-    for source in text_sources(known(chapter)):
+    sources = text_sources(known(chapter))
+    paired = [source for source in sources if source.with_suffix(".ipynb").is_file()]
+    for source in paired or sources:  # what else may have come into the folder is not run
         for code in definitions(read(source)):
             _run(code, f"<{source.name}>", module.__dict__)
     return module.__dict__

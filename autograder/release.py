@@ -1,7 +1,7 @@
-"""What a released notebook looks like: an nbgrader preprocessor that every way of releasing runs.
+"""What nbgrader does with a notebook besides its own: `TidyRelease` for a release, `OwnSchema` for a hand-in.
 
-`make course`, `nbgrader generate_assignment` and the formgrader's button end in the same bytes: no outputs, no trace of the
-text source, stable cell ids, pictures inlined.
+Every way of releasing runs the first: `make course`, `nbgrader generate_assignment` and the formgrader's button end in the
+same bytes: no outputs, no trace of the text source, stable cell ids, pictures inlined.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
+from nbgrader.nbgraderformat import SCHEMA_VERSION
 from nbgrader.preprocessors import NbGraderPreprocessor
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -80,3 +81,24 @@ class TidyRelease(NbGraderPreprocessor):
             if cell.cell_type == "markdown":
                 cell.source = inline_pictures(folder, cell.source)
         return nb, resources
+
+
+class OwnSchema(NbGraderPreprocessor):
+    """Takes nbgrader's marks of another version, or of none, out of a hand-in's cells, and other programs' out of it all.
+
+    nbgrader would end the run for all who come after it; what is missing then it puts back. Other programs do with a
+    notebook what its metadata says: jupytext writes it to other files.
+    """
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """Called by nbconvert for a notebook."""
+        kept = ("kernelspec", "language_info")
+        nb.metadata = NotebookNode({key: nb.metadata[key] for key in kept if key in nb.metadata})
+        return super().preprocess(nb, resources)
+
+    def preprocess_cell(self, cell: NotebookNode, resources: Any, index: int) -> tuple[NotebookNode, Any]:
+        """Called by nbconvert for each cell."""
+        marks = cell.metadata.get("nbgrader")
+        if marks is not None and not (isinstance(marks, dict) and marks.get("schema_version") == SCHEMA_VERSION):
+            del cell.metadata["nbgrader"]
+        return cell, resources

@@ -118,7 +118,7 @@ class Limits:
     """
 
     cell_seconds: float = 30.0
-    request_seconds: float = 15.0
+    request_seconds: float = 45.0
     job_seconds: float = 300.0
     grace_seconds: float = 1.0
     memory_bytes: int = 2 << 30
