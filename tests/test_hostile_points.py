@@ -18,6 +18,7 @@ import torch
 import torch._dynamo  # as in the grader's server
 
 from autograder import exercises, intake, judge, run
+from autograder.chapters import chapters
 from autograder.chapters import exercise as find
 from autograder.forkserver import ForkServer, Limits
 from autograder.handins import Carried
@@ -612,7 +613,7 @@ def detected(G, prev_sign, directions):
         ("batches", rotated, ["shuffled"]),
         ("batches", shuffled_inside, ["shuffled"]),
         ("batches", one_swap, ["shuffled"]),
-        ("accumulated_grad", all_at_once, ["values"]),
+        ("accumulated_grad", all_at_once, ["stale gradients"]),
         ("detect", detected, ["values", "directions", "zeros"]),
         ("bracket_root", lambda *a: str(right("bracket_root")(*a)), ["the left side", "the right side"]),
         ("err_norm", lambda *a: np.array(right("err_norm")(*a)), ["values", "tolerances"]),
@@ -683,6 +684,49 @@ def test_keys_that_collide_cost_no_time(key):
     verdict = run.verdict_on(exercise, {"notes": [], "forbidden": "", "seen": seen}, "", 5)
     assert verdict.points == 0
     assert time.monotonic() - begin < 20
+
+
+@pytest.mark.parametrize(
+    "name, forged",
+    [
+        ("row_norms", {"notes": "a" * 20_000_000, "seen": None}),
+        ("bracket_root", {"dict": [[{"tuple": [1.2345678901234567e-300] * 400_000}, 1]]}),
+    ],
+    ids=["notes that are one text", "a key that holds numbers"],
+)
+def test_what_is_no_list_and_no_key_costs_no_time(name, forged):
+    """Neither is walked through, or written out for each of the exercise's mistakes."""
+    seen = [{"value": 1}] * len(judge.questions(name, 5))
+    value = forged if "notes" in forged else {"notes": [], "seen": [{"value": forged}, *seen[1:]]}
+    judge.errors(name, 5)
+    begin = time.monotonic()
+    verdict = run.verdict_on(find(name), {"forbidden": "", **value}, "", 5)
+    assert verdict.points == 0
+    assert time.monotonic() - begin < 3
+
+
+# --- right answers that the judge takes for something else ---------------------------------------------------------------
+
+
+def test_a_judgement_is_over_before_its_question_is():
+    """Or nothing of what was right until then comes back: five seconds more are for what the answer returned."""
+    seconds = {exercise.name: exercise.seconds for chapter in chapters() for exercise in exercises(chapter)}
+    assert [name for name, most in seconds.items() if most + 5 > Limits().request_seconds] == []
+
+
+@pytest.mark.parametrize("called", ["Missing", "TimeUp", "NotRun"])
+@pytest.mark.parametrize("text", ["'no matrix'", ""])
+def test_an_own_error_may_be_called_like_the_probes(called, text):
+    """It is a ValueError, with or without a text and a line of code."""
+    names: dict = {"torch": torch}
+    source = f"""
+class {called}(ValueError): pass
+def row_norms(x):
+    if x.dim() != 2: raise {called}({text})
+    return (x * x).sum(dim=1).sqrt()
+"""
+    exec(source, names)
+    assert judge.judge("row_norms", names["row_norms"]).points == 4
 
 
 def test_the_values_of_two_seeds_differ():

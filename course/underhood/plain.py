@@ -176,7 +176,7 @@ def from_json(written: Any) -> Any:
         case {"tuple": list(items)}:
             return tuple(from_json(item) for item in items)
         case {"dict": list(items)} if len(items) <= MAX_KEYS:
-            return {from_json(key): from_json(item) for key, item in items}
+            return {_key(key): from_json(item) for key, item in items}
         case {"foreign": str(what)}:
             return Foreign(in_a_line(what, 200))
         case {"build": str(name), "with": dict(arguments)}:
@@ -188,6 +188,16 @@ def from_json(written: Any) -> Any:
         case {"array": str(dtype), **rest}:
             return Array("array", in_a_line(dtype, 40), _numbers(rest))
     raise ValueError("not a plain value")
+
+
+def _key(written: Any) -> Any:
+    """A key of a dict: it may take its time to hash, and to write out."""
+    match written:
+        case {"tuple": list(items)} if len(items) <= MAX_DEPTH:
+            return tuple(_key(item) for item in items)
+        case None | bool() | int() | float() | str():
+            return written
+    raise ValueError("not a plain key")
 
 
 def _numbers(written: dict) -> np.ndarray:
