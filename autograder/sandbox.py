@@ -69,8 +69,19 @@ DENIED = """
 """.split()
 NEWER = {"setxattrat": 463, "open_tree_attr": 467}  # than most libseccomps; the same on all architectures
 SHARED_ANONYMOUS, MAP_GROWSDOWN = 0x21, 0x100  # the first is MAP_SHARED | MAP_ANONYMOUS; <sys/mman.h>
-# Of prctl: the first two take kernel memory that no count of a process shows.
-PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_TIMERSLACK = 22, 78, 29
+# Of prctl: all but the last take kernel memory that no count of a process shows.
+PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_VMA, PR_SET_TIMERSLACK = 22, 78, 0x53564D41, 29
+# Of setsockopt: the programs of sockets are compiled into a memory that all users share (net.core.bpf_jit_limit), without
+# which nobody's system call filter can be loaded; keys and memberships are kept where no cgroup counts them.
+# From <asm-generic/socket.h>, <linux/tcp.h>, <linux/in.h> and <linux/in6.h>; the levels are those of <sys/socket.h>.
+SOL_SOCKET, IPPROTO_IP, IPPROTO_TCP, IPPROTO_IPV6 = 1, 0, 6, 41
+SOCKET_OPTIONS = {
+    SOL_SOCKET: (26, 50, 51, 52),  # SO_ATTACH_FILTER, SO_ATTACH_BPF and the same for SO_REUSEPORT
+    IPPROTO_TCP: (14, 32, 38),  # TCP_MD5SIG, TCP_MD5SIG_EXT, TCP_AO_ADD_KEY
+    IPPROTO_IP: (35, 39, 42, 46),  # IP_ADD_MEMBERSHIP, IP_ADD_SOURCE_MEMBERSHIP, MCAST_JOIN_GROUP, .._SOURCE_GROUP
+    IPPROTO_IPV6: (20, 27, 42, 46),  # IPV6_JOIN_GROUP, IPV6_JOIN_ANYCAST, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP
+}
+F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW = 6, 7, 37, 38  # of fcntl: locks of parts of files, likewise uncounted
 TIMER_SLACK = 1_000_000  # nanoseconds: wake-ups each microsecond would slow neighbors, whatever their priority
 FAMILIES, AF_NETLINK = (1, 2, 10), 16  # AF_UNIX, AF_INET, AF_INET6: the ones that may be
 
@@ -308,12 +319,21 @@ class Filter:
                 self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._EQ, family, 0))
         self._deny("socket", errno.EOPNOTSUPP, _Comparison(0, self._EQ, AF_NETLINK, 0))
         self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._GT, AF_NETLINK, 0))
-        for option in (PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_TIMERSLACK):
-            self._deny("prctl", errno.EPERM, _Comparison(0, self._MASKED_EQ, 0xFFFFFFFF, option))
+        for option in (PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_VMA, PR_SET_TIMERSLACK):
+            self._deny("prctl", errno.EPERM, self._int(0, option))
+        for level, options in SOCKET_OPTIONS.items():
+            for option in options:
+                self._deny("setsockopt", errno.EPERM, self._int(1, level), self._int(2, option))
+        for command in (F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW):
+            self._deny("fcntl", errno.ENOLCK, self._int(1, command))
         # Memory that lives on when all but one of its pages is unmapped: no count of a process shows it.
         self._deny("mmap", errno.EPERM, _Comparison(3, self._MASKED_EQ, SHARED_ANONYMOUS, SHARED_ANONYMOUS))
         # Memory that the kernel takes for a stack, so that RLIMIT_DATA does not count it. Threads' stacks are not made so.
         self._deny("mmap", errno.EPERM, _Comparison(3, self._MASKED_EQ, MAP_GROWSDOWN, MAP_GROWSDOWN))
+
+    def _int(self, argument: int, value: int) -> _Comparison:
+        """The kernel looks at the lower half of an int's register only."""
+        return _Comparison(argument, self._MASKED_EQ, 0xFFFFFFFF, value)
 
     def _deny(self, name: str, number: int, *comparisons: _Comparison) -> None:
         call = NEWER.get(name) or self._library.seccomp_syscall_resolve_name(name.encode())

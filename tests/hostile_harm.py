@@ -151,7 +151,7 @@ def files() -> Iterator[HandIn]:
     many = zipped([*((f"{i}.txt", "") for i in range(600)), ("basics.ipynb", good)])
     yield HandIn("B-zip-many-files-first", {f"{CHAPTER}/work.zip": many}, 0, "no notebook refused", "the first 500")
     deep = zipped([("a/" * 30_000 + "basics.ipynb", good)])
-    yield HandIn("B-zip-deep", {f"{CHAPTER}/work.zip": deep})
+    yield HandIn("B-zip-deep", {f"{CHAPTER}/work.zip": deep}, 0, "no notebook refused", "lies too deep")
 
 
 FORMULA = "x;=1+1;@2\t=3"  # cells of their own where a spreadsheet separates by ";" or a tab

@@ -782,8 +782,11 @@ def test_a_message_that_the_kernel_does_not_take_now_is_no_death_of_the_server(m
 
 # What the kernel would hold for a submission where neither a cgroup nor a look at its processes sees it, or take from others.
 KERNEL = r"""
-import ctypes, os, socket, struct
+import ctypes, fcntl, mmap, os, socket, struct
 library = ctypes.CDLL(None, use_errno=True)
+library.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+page, text = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), ctypes.create_string_buffer(b"name")
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 def acl(path, kind):
     entries = b"".join(struct.pack("<HHI", tag, 7, 65534 if tag == 2 else 2**32 - 1) for tag in (1, 2, 2, 4, 16, 32))
     os.setxattr(path, f"system.posix_acl_{kind}", struct.pack("<I", 2) + entries)
@@ -794,6 +797,8 @@ def control(*arguments):
 program = ctypes.create_string_buffer(struct.pack("<HBBI", 6, 0, 0, 0x7FFF0000))
 filter_ = ctypes.create_string_buffer(struct.pack("<HxxxxxxQ", 1, ctypes.addressof(program)))
 os.mkdir("/tmp/a")
+def lock(command):
+    with open("/tmp/locked", "w") as file: fcntl.fcntl(file, command, struct.pack("hhqqi4x", 1, 0, 0, 1, 0))
 for name, attempt in {
     "an access list": lambda: acl("/tmp/a", "access"),
     "an access list for what is made in a folder": lambda: acl("/tmp/a", "default"),
@@ -801,6 +806,14 @@ for name, attempt in {
     "a table for futexes": lambda: control(78, 1, 4096, 0, 0),
     "rules of landlock": lambda: call(444, struct.pack("<QQ", 0, 3), 16, 0),
     "a filter with a listener": lambda: call(317, 1, 8, filter_),
+    "a program on a socket": lambda: udp.setsockopt(1, 26, bytes(filter_)),
+    "a program on a socket, a number that is an int below": lambda: call(54, udp.fileno(), 1 + 2**32, 26, filter_, 16),
+    "a group of receivers": lambda: udp.setsockopt(0, 35, bytes((224, 0, 0, 7, 127, 0, 0, 1))),
+    "a lock of a part of a file": lambda: lock(fcntl.F_SETLK),
+    "a lock that goes with the open file": lambda: lock(37),
+    "a name for memory": lambda: control(
+        0x53564D41, 0, ctypes.addressof(ctypes.c_char.from_buffer(page)), 4096, ctypes.addressof(text)
+    ),
     "a tree of mounts": lambda: call(467, -100, b"/", 1, None, 0),
 }.items():
     try: attempt()
