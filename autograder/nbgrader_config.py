@@ -22,6 +22,7 @@ from nbgrader.preprocessors import (
 )
 from nbgrader.server_extensions.formgrader.handlers import template_path
 
+from autograder.collect import Collect
 from autograder.harmless import TEMPLATES, Harmless
 from autograder.release import OwnSchema, TidyRelease
 
@@ -52,6 +53,7 @@ if os.environ.get("UNDERHOOD_SANDBOX", "0") != "0":
     if c.ExecutePreprocessor.kernel_name not in KernelSpecManager().find_kernel_specs():
         sys.exit("UNDERHOOD_SANDBOX is set, and its kernel is not installed. Install it: python -m autograder kernel")
 c.OverwriteCells.add_missing_cells = True
+c.ExchangeFactory.collect = Collect  # nbgrader's own would follow a learner's link to the solutions
 c.GenerateAssignment.preprocessors = [
     IncludeHeaderFooter,
     ClearSolutions,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,16 @@ def test_how_a_run_ended(end, status, says, monkeypatch, capsys):
     assert command.main(["grade", "01_basics"]) == status
     printed = capsys.readouterr()
     assert says in printed.out + printed.err
+
+
+@pytest.mark.parametrize("name", ["tqdm", "nbformat", "nbgrader", "argparse"])
+def test_a_folder_of_hand_ins_is_no_place_to_import_from(name, tmp_path):
+    """`python -m` puts the current folder first on the path."""
+    (tmp_path / f"{name}.py").write_text("open('ran', 'w')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "autograder", "--help"], cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == 0 and not (tmp_path / "ran").exists(), done.stderr
 
 
 def test_an_unknown_fault_is_not_hidden(monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import nbformat
 import pytest
 
@@ -17,6 +20,40 @@ def hand_in(copy, chapter, student, notebooks):
     for stem, notebook in notebooks.items():
         path = copy / "autograder/class/submitted" / student / chapter / f"{stem}.ipynb"
         write(path, nbformat.writes(notebook) + "\n")
+
+
+def test_a_collection_takes_what_is_the_learners_own(copy, run, tmp_path):
+    """The exchange is a folder that everybody may write to, and who collects may read the solutions."""
+    inbound = tmp_path / "under-the-hood" / "inbound"
+    secret = copy / "solutions" / "secret.ipynb"
+    secret.write_text("the solutions")
+
+    def folder(student):
+        place = inbound / f"{student}+01_basics+2026-11-01 10:00:00.000000 UTC+x"
+        place.mkdir(parents=True)
+        return place
+
+    for student in ("ann", "bea", "zoe"):
+        (folder(student) / "basics.ipynb").write_text(student)
+    (folder("eve") / "basics.ipynb").symlink_to(secret)
+    (folder("fay") / "inner").symlink_to(secret.parent)
+    os.mkfifo(folder("gus") / "basics.ipynb")
+    deep = folder("hal")
+    for _ in range(1200):  # deeper than Python recurses
+        deep = f"{deep}/a"
+        os.mkdir(deep)
+    folder("ida").rmdir()
+    (inbound / "ida+01_basics+2026-11-01 10:00:00.000000 UTC+x").symlink_to(secret.parent)
+
+    done = run("nbgrader", "collect", "01_basics", f"--Exchange.root={tmp_path}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    subprocess.run(["rm", "-rf", inbound], check=True)
+    submitted = copy / "autograder/class/submitted"
+    assert {p.parent.parent.name: p.read_text() for p in submitted.rglob("*.ipynb")} == {
+        s: s for s in ("ann", "bea", "zoe")
+    }
+    assert not [p for p in submitted.rglob("*") if "secret" in p.name or p.is_symlink()]
+    assert done.stderr.count("as it is a link") == 2 and "It is a link, not a folder" in done.stderr
 
 
 def test_autograde_validate_and_feedback(chapter, copy, run):
