@@ -6,6 +6,8 @@ mistake of its own.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from torch import nn, tensor
@@ -30,12 +32,13 @@ def random_sizes(rng):
         yield Case(f"{key} for n = 1", key, (1, m), {"_key": key})
     yield Case("no rows", "errors", (0, m), {"_key": "odds"}, raises=ValueError)
     yield Case("a negative number of columns", "errors", (n, -m), {"_key": "multiples"}, raises=ValueError)
+    yield Case("two negative sizes", "errors", (-n, -m), {"_key": "odds"}, raises=ValueError)
     yield Case("one column: allowed", "errors", (n, 1), {"_key": "multiples"})
     yield Case("one row: allowed", "errors", (1, m), {"_key": "squares"})
 
 
-def patterns(check_sizes=True, **others):
-    """A right answer, but for the entries given as functions of n and m."""
+def patterns(refused=lambda n, m: min(n, m) < 1, **others):
+    """A right answer, but for the sizes that are refused and the entries, all given as functions of n and m."""
     rules = {
         "odds": lambda n, m: torch.arange(n) * 2 + 3,
         "diagonal": lambda n, m: torch.full((n, n), 1).fill_diagonal_(4),
@@ -44,7 +47,7 @@ def patterns(check_sizes=True, **others):
     } | others
 
     def tensor_patterns(n, m):
-        if check_sizes and min(n, m) < 1:
+        if refused(n, m):
             raise ValueError("sizes start at 1")
         return {key: rule(n, m) for key, rule in rules.items()}
 
@@ -85,6 +88,7 @@ TENSOR_PATTERNS = Exercise(
         Case("as many rows as columns", "squares", (2, 2), {"_key": "squares"}, expected=tensor([[1, 1], [4, 4]])),
         Case("no rows", "errors", (0, 2), {"_key": "odds"}, raises=ValueError),
         Case("a negative number of columns", "errors", (2, -1), {"_key": "squares"}, raises=ValueError),
+        Case("two negative sizes", "errors", (-1, -2), {"_key": "odds"}, raises=ValueError),
         Case("multiples at the smallest sizes", "errors", (1, 1), {"_key": "multiples"}, expected=tensor([[3]])),
     ),
     hidden=random_sizes,
@@ -136,8 +140,13 @@ TENSOR_PATTERNS = Exercise(
         ),
         Mistake(
             "taking any sizes",
-            patterns(check_sizes=False),
+            patterns(refused=lambda n, m: False),
             hint="torch makes empty tensors of size 0 without a word, and fails on negative sizes with an error of its own.",
+        ),
+        Mistake(
+            "looking at the product of the sizes only",
+            patterns(refused=lambda n, m: n * m < 1),
+            hint="-1 times -2 is 2. Each size has to be looked at by itself.",
         ),
     ),
 )
@@ -377,6 +386,7 @@ def random_shapes(rng):
     yield Case("three shapes, one has a zero", "sizes of zero and one", ((1, n), (0, 1), (1,)))
     yield Case("sizes that differ by one", "errors", ((2, n), (2, n + 1)), raises=ValueError)
     yield Case("three shapes, the last does not fit", "errors", ((1,), (n,), (n + 2,)), raises=ValueError)
+    yield Case("three shapes, the outer two do not fit", "errors", ((n,), (1,), (n + 2,)), raises=ValueError)
     yield Case("a zero against a size above one", "errors", ((n, 0), (n, n)), raises=ValueError)
     yield Case("equal sizes: allowed", "errors", ((n, 2), (n, 2)))
     yield Case("a one in between: allowed", "errors", ((n, 2), (1, 2), (2,)))
@@ -413,6 +423,12 @@ def compared_with_the_first(sizes):
     return next((size for size in sizes if size != 1), 1)
 
 
+def compared_with_the_next(sizes):
+    if any(1 not in pair and pair[0] != pair[1] for pair in itertools.pairwise(sizes)):
+        raise ValueError("sizes do not fit")
+    return next((size for size in sizes if size != 1), 1)
+
+
 def without_leading_axes(*shapes):
     shortest = min(map(len, shapes), default=0)
     return by_columns([shape[len(shape) - shortest :] for shape in shapes], merged)
@@ -439,6 +455,7 @@ BROADCAST_SHAPE = Exercise(
         Case("two rows of three against two", "errors", ((2, 3), (2,)), raises=ValueError),
         Case("a size of zero against two", "errors", ((0,), (2,)), raises=ValueError),
         Case("three shapes, the last two do not fit", "errors", ((1,), (3,), (4,)), raises=ValueError),
+        Case("three shapes, the outer two do not fit", "errors", ((3,), (1,), (4,)), raises=ValueError),
         Case("two rows of three against three", "errors", ((2, 3), (3,)), expected=(2, 3)),
     ),
     hidden=random_shapes,
@@ -474,6 +491,11 @@ BROADCAST_SHAPE = Exercise(
             hint="With sizes 1, 3 and 4, each fits the first. Do all of them fit each other?",
         ),
         Mistake(
+            "comparing every shape with the next one only",
+            lambda *shapes: by_columns(shapes, compared_with_the_next),
+            hint="With sizes 3, 1 and 4, each fits the next. Do all of them fit each other?",
+        ),
+        Mistake(
             "a result written from the last axis to the first",
             lambda *shapes: by_columns(shapes, merged)[::-1],
             hint="You compare from the right; the result is written from the left.",
@@ -495,6 +517,8 @@ def random_rows(rng):
         yield Case(f"random numbers in {len(shape)} dimensions, {m} weights", part, (x, w))
     square = tensor(rng.normal(size=(4, 4, 4)))
     yield Case("a cube whose axes all have the length of the weights", "any leading axes", (square, WEIGHTS.double()))
+    few = tensor(rng.integers(0, 3, size=(3, 6))).double()
+    yield Case("rows with equal values", "values", (few, tensor(rng.normal(size=4))))
     row = tensor(rng.normal(size=(2, 5)))
     yield Case("one weight more than values", "errors", (row, torch.ones(6).double()), raises=ValueError)
     yield Case("weights in two dimensions", "errors", (row, torch.ones(2, 2).double()), raises=ValueError)
@@ -516,6 +540,13 @@ def weighing(rank, scale=lambda weights: weights):
 
 def ranked(x, m):
     return x.sort(dim=-1, descending=True).values[..., :m]
+
+
+def equal_values_once(x, weights):
+    if weights.dim() != 1 or len(weights) > x.shape[-1]:
+        raise ValueError("weights do not fit")
+    rows = [row.unique().flip(0)[: len(weights)] for row in x.reshape(-1, x.shape[-1])]
+    return torch.stack([(weights[: len(row)] * row).sum() for row in rows]).reshape(x.shape[:-1])
 
 
 def along_axis_1(x, weights):
@@ -543,6 +574,12 @@ ORDINAL_RANK_SUM = Exercise(
             "values",
             (tensor([[5.0, 1.0, 3.0, 2.0, 4.0]]), tensor([2.0, -0.5])),
             expected=tensor([8.0]),
+        ),
+        Case(
+            "a row with equal values",
+            "values",
+            (tensor([[3.0, 1.0, 3.0, 2.0]]), tensor([1.0, 0.5, 0.25])),
+            expected=tensor([5.0]),
         ),
         Case(
             "0 to 63 in mixed order",  # at this length, topk(sorted=False) shows
@@ -588,6 +625,11 @@ ORDINAL_RANK_SUM = Exercise(
             "ranking by absolute value",
             weighing(lambda x, m: x.gather(-1, x.abs().topk(m, dim=-1).indices)),
             hint="-4 is smaller than -1, although it is farther from zero.",
+        ),
+        Mistake(
+            "counting equal values once",
+            equal_values_once,
+            hint="3 stands in the row twice, so it has two ranks. What do set and unique leave of it?",
         ),
         Mistake(
             "normalizing the weights first",
@@ -670,6 +712,11 @@ def random_maps(rng):
     yield pool("one weight too many, windows of (3, 1)", "errors", x, **flat, raises=ValueError)
     signs = tensor([1.0, -rng.random()]).double()
     yield pool("padding and a negative weight", "errors", x, weights=signs, kernel_size=2, padding=1, raises=ValueError)
+    for side, padding, kernel in (("above and below", (1, 0), (2, 4)), ("left and right", (0, 1), (4, 2))):
+        given = {"kernel_size": kernel, "raises": ValueError}
+        yield pool(f"padding {side}, and a negative weight", "errors", x, weights=signs, padding=padding, **given)
+        wide = tuple(2 * p for p in padding)
+        yield pool(f"padding above half of the window, {side}", "errors", x, weights=falling, padding=wide, **given)
     yield pool("a negative weight without padding: allowed", "errors", x, weights=signs, kernel_size=2)
     yield pool("padding that is half of the window: allowed", "errors", x, weights=falling, kernel_size=2, padding=1)
 
@@ -826,6 +873,13 @@ class NoZeroWeights(Pooling):
         super().check(weights)
         if any(self.padding) and weights.min() <= 0:
             raise ValueError("padding with such weights")
+
+
+class FirstPaddingChecked(Pooling):
+    def check(self, weights):
+        whole, self.padding = self.padding, (self.padding[0], 0)
+        super().check(weights)
+        self.padding = whole
 
 
 class Unchecked(Pooling):
@@ -1007,6 +1061,24 @@ ORDINAL_POOL_2D = Exercise(
             raises=ValueError,
         ),
         pool(
+            "padding 2 to the left and right of windows of 3",
+            "errors",
+            ROOM,
+            weights=WEIGHTS,
+            kernel_size=3,
+            padding=(0, 2),
+            raises=ValueError,
+        ),
+        pool(
+            "padding to the left and right, and a negative weight",
+            "errors",
+            ROOM,
+            weights=tensor([1.0, -0.5]),
+            kernel_size=2,
+            padding=(0, 1),
+            raises=ValueError,
+        ),
+        pool(
             "a negative weight without padding",
             "errors",
             ROOM,
@@ -1093,6 +1165,11 @@ ORDINAL_POOL_2D = Exercise(
             hint="Zero is not negative. Which weights make the maximum, and are all of them positive?",
         ),
         Mistake(
+            "looking at the padding's height only",
+            FirstPaddingChecked,
+            hint="Padding is a pair. Which of its two numbers can break the rules under Raises?",
+        ),
+        Mistake(
             "taking any weights and any padding",
             Unchecked,
             hint="Three rules stand under Raises. When should they be looked at: in __init__ or in forward?",
@@ -1118,6 +1195,8 @@ def random_scores(rng):
         )
         yield Case("a column of scores, a row of labels", "columns and rows", (scores.view(n, 1), labels.float()))
         yield Case("a row of scores, a column of labels", "columns and rows", (scores, labels.view(n, 1)))
+        small = tensor(rng.random(n))
+        yield Case(f"{n} random logits from 0 to 1", "logits", (small, labels), {"from_logits": True, "threshold": 0.6})
     yield Case("one label too many", "errors", (scores, tensor([1] * 15)), raises=ValueError)
     yield Case("a single label for many scores", "errors", (scores, tensor([1])), raises=ValueError)
     yield Case("one score and one label: allowed", "errors", (scores[:1], labels[:1]))
@@ -1175,6 +1254,13 @@ BINARY_ACCURACY = Exercise(
             expected=1.0,
         ),
         Case(
+            "logits that could be probabilities",
+            "logits",
+            (tensor([0.3, 0.8, 0.1]), tensor([1, 1, 1])),
+            {"from_logits": True},
+            expected=1.0,
+        ),
+        Case(
             "logits and a threshold of 0.7",
             "logits",
             (tensor([0.8, 0.9, -1.0, 3.0]), tensor([0, 1, 0, 1])),
@@ -1227,6 +1313,11 @@ BINARY_ACCURACY = Exercise(
                 probability=lambda s, from_logits: (s > 0).float() if from_logits else s,
             ),
             hint="Zero is where the sigmoid passes 0.5. Where does it pass 0.7?",
+        ),
+        Mistake(
+            "guessing from the scores whether they are logits",
+            share(probability=lambda s, from_logits: s.sigmoid() if s.min() < 0 or s.max() > 1 else s),
+            hint="Logits may lie between 0 and 1, too. Which argument says what the scores are?",
         ),
         Mistake(
             "a sigmoid on top of probabilities",
@@ -1286,6 +1377,8 @@ def random_images(rng):
     yield Case("one image without a batch axis", "errors", (torch.from_numpy(batch[0]),), raises=ValueError)
     yield Case("five axes", "errors", (torch.from_numpy(batch[:, None]),), raises=ValueError)
     yield Case("images of int64, a numpy array", "errors", (batch.astype("int64"),), raises=ValueError)
+    for kind in ("int8", "int16", "bool"):
+        yield Case(f"images of {kind}, a numpy array", "errors", ((batch // 2).astype(kind),), raises=ValueError)
     yield Case("a batch of one image: allowed", "errors", (torch.from_numpy(images(1, 3, 2, 4)),))
     yield Case("a batch of one image of one pixel: allowed", "errors", (torch.from_numpy(images(1, 1, 1, 3)),))
 
@@ -1570,6 +1663,10 @@ def random_tables(rng):
         steady[:, 1] = float(rng.integers(2, 9))
         yield Case(f"a constant column among {d}", "constant columns", (steady, other))
     yield Case("a single training row", "constant columns", (train[:1], other))
+    ends = torch.cat([train, train[:1]])
+    yield Case("columns that end as they start", "constant columns", (ends, other))
+    near = 1e5 + tensor(rng.random((5, 1)))  # float32 would see the differences, too
+    yield Case("values that differ by a hundred-thousandth", "constant columns", (near, near[:2]), tolerance=1e-3)
     n, value = int(rng.integers(7, 11)), float(rng.choice([0.1, 0.7]))
     for dtype in (torch.float32, torch.float64):
         same = torch.full((n, 1), value, dtype=dtype)
@@ -1686,6 +1783,19 @@ STANDARDIZE = Exercise(
             (tensor([[1.0], [3.0]]).double() / 2**30, tensor([[2.0]]).double() / 2**30),
             expected=(tensor([[-1.0], [1.0]]).double(), tensor([[0.0]]).double()),
         ),
+        Case(
+            "a column that ends as it starts",
+            "constant columns",
+            (tensor([[1.0], [5.0], [1.0], [5.0], [5.0], [1.0]]), tensor([[4.0]])),
+            expected=(tensor([[-1.0], [1.0], [-1.0], [1.0], [1.0], [-1.0]]), tensor([[0.5]])),
+        ),
+        Case(
+            "200,000 and 200,001, which differ",
+            "constant columns",
+            (tensor([[200_000.0], [200_001.0]]).double(), tensor([[200_002.0]]).double()),
+            expected=(tensor([[-1.0], [1.0]]).double(), tensor([[3.0]]).double()),
+            tolerance=1e-3,
+        ),
         Case("three columns against two", "errors", (TRAIN, ramp(2, 2)), raises=ValueError),
         Case("three columns against one", "errors", (TRAIN, ramp(2, 1)), raises=ValueError),
         Case("one column against three", "errors", (TRAIN[:, :1], ramp(2, 3)), raises=ValueError),
@@ -1737,6 +1847,16 @@ STANDARDIZE = Exercise(
             "taking a small deviation for none",
             scaling(divisor=lambda t, o: torch.where(deviation(t) < 1e-6, 1.0, deviation(t))),
             hint="Two tiny values may differ: perhaps their unit is large. What tells equal values whatever the unit?",
+        ),
+        Mistake(
+            "taking nearly equal values for equal",
+            scaling(divisor=lambda t, o: torch.where(t.isclose(t[:1]).all(0), 1.0, t.std(0, correction=0))),
+            hint="isclose calls 200,000 and 200,001 equal. Are they?",
+        ),
+        Mistake(
+            "comparing the first value with the last one only",
+            scaling(divisor=lambda t, o: torch.where(t[0] == t[-1], 1.0, t.std(0, correction=0))),
+            hint="A column may end as it starts and change in between. How are all of its values compared?",
         ),
         Mistake(
             "adding a small number to the deviation",
