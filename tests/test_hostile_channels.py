@@ -831,6 +831,15 @@ def test_the_kernel_holds_nothing_for_a_submission_that_no_limit_counts():
 
 
 @linux
+def test_no_memory_is_shared_with_the_next_submission():
+    """A library that maps some into the warm server would let one submission write what the next reads."""
+    source = "print([line for line in open('/proc/self/maps') if line.split()[1][1::2] == 'ws'])"
+    with ForkServer() as server:
+        (cell,) = server.run(Job(cells=[("a", source)])).cells
+    assert cell.output == "[]\n"
+
+
+@linux
 def test_nobody_takes_all_timers_of_the_user_who_grades():
     """The kernel counts them with the signals that wait, up to the user outside: his own programs would get none."""
     source = "import resource; print(resource.getrlimit(resource.RLIMIT_SIGPENDING)[1] <= 4096)"
