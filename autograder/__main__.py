@@ -77,8 +77,8 @@ def limit(text: str) -> tuple[str, float]:
     if name not in kinds:
         raise argparse.ArgumentTypeError(f"there is no limit {name!r}; the limits are: {', '.join(kinds)}")
     value = float(number)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{name} must be a number above zero")
+    if not 0 < value < 2**63:  # the kernel's numbers
+        raise argparse.ArgumentTypeError(f"{name} must be a number above zero and below 2 to the power of 63")
     return name, kinds[name](value)
 
 

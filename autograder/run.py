@@ -436,11 +436,22 @@ def grade(
     ClusterError
         Where the scheduler cannot be reached, or its workers have another state of the course.
     ValueError
-        Unknown chapter, missing folder, no submission found, no address of a database, a damaged file in `out`.
+        Unknown chapter, missing folder, no submission found (of one of `students`), no address of a database, a damaged file in
+        `out`, an `out` that lies in `submissions`, a negative seed, no job at all. What a run before has written is as it was.
     """
     known(chapter)
     if url is not None:
         gradebook.check(url)
+    elif "?" in str(out.resolve()):
+        raise ValueError(f"The gradebook cannot lie in {out}: what follows a question mark is no part of its address.")
+    if jobs < 1 or (seed is not None and seed < 0):
+        raise ValueError("There must be at least one job, and the seed must not be negative.")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file. Next step: name a folder for the grades.")
+    if submissions.is_dir() and out.resolve().is_relative_to(submissions.resolve()):
+        raise ValueError(
+            f"{out} lies in {submissions}, where results would be taken for hand-ins. Next step: name another folder."
+        )
     out.mkdir(parents=True, exist_ok=True)
     with alone(out) as scratch:  # where notebooks out of zips lie
         given = material(chapter)
@@ -448,6 +459,10 @@ def grade(
         found = intake.find(submissions, chapter, list(given["releases"]), scratch)
         killed = [asdict(row) for each in chapters() for row in unfinished(out, each).values()]
         found = _apart(found, earlier(out) + killed)
+        if missing := sorted(wanted - {f.student for f in found}):
+            raise ValueError(
+                f"There is no submission of {chapter} by {', '.join(map(repr, missing))} in {submissions}."
+            )
         found = [f for f in found if not wanted or f.student in wanted]
         if not found:
             raise ValueError(f"There is no submission of {chapter} in {submissions}.")

@@ -69,8 +69,8 @@ DENIED = """
 """.split()
 NEWER = {"setxattrat": 463, "open_tree_attr": 467}  # than most libseccomps; the same on all architectures
 SHARED_ANONYMOUS, MAP_GROWSDOWN = 0x21, 0x100  # the first is MAP_SHARED | MAP_ANONYMOUS; <sys/mman.h>
-# Of prctl: all but the last take kernel memory that no count of a process shows.
-PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_VMA, PR_SET_TIMERSLACK = 22, 78, 0x53564D41, 29
+# Of prctl: the first three take kernel memory that no count of a process shows, the fourth a core's other thread.
+PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_VMA, PR_SCHED_CORE, PR_SET_TIMERSLACK = 22, 78, 0x53564D41, 62, 29
 # Of setsockopt: the programs of sockets are compiled into a memory that all users share (net.core.bpf_jit_limit), without
 # which nobody's system call filter can be loaded; keys and memberships are kept where no cgroup counts them.
 # From <asm-generic/socket.h>, <linux/tcp.h>, <linux/in.h> and <linux/in6.h>; the levels are those of <sys/socket.h>.
@@ -319,7 +319,7 @@ class Filter:
                 self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._EQ, family, 0))
         self._deny("socket", errno.EOPNOTSUPP, _Comparison(0, self._EQ, AF_NETLINK, 0))
         self._deny("socket", errno.EAFNOSUPPORT, _Comparison(0, self._GT, AF_NETLINK, 0))
-        for option in (PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_VMA, PR_SET_TIMERSLACK):
+        for option in (PR_SET_SECCOMP, PR_FUTEX_HASH, PR_SET_VMA, PR_SCHED_CORE, PR_SET_TIMERSLACK):
             self._deny("prctl", errno.EPERM, self._int(0, option))
         for level, options in SOCKET_OPTIONS.items():
             for option in options:

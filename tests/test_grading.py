@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 
 import pytest
 
-from autograder import exercises, gradebook, sample_class
+from autograder import exercises, gradebook, run, sample_class
 from autograder.__main__ import main
 from underhood.exercise import TOGETHER
 
@@ -80,8 +81,37 @@ def test_the_mistakes_are_named(chapter, graded, folder, capsys):
                 assert exercise.name not in rows[student]["mistakes"]
 
 
-def test_wrong_use_is_said_clearly(tmp_path, capsys):
-    assert main(["grade", "07_magic", "--submissions", str(tmp_path), "--out", str(tmp_path)]) == 2
-    assert "There is no chapter '07_magic'" in capsys.readouterr().err
-    assert main(["grade", "01_basics", "--submissions", str(tmp_path), "--out", str(tmp_path)]) == 2
-    assert "no submission of 01_basics" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"chapter": "07_magic"}, "There is no chapter '07_magic'"),
+        ({}, "no submission of 01_basics by 'bbo'"),
+        ({"submissions": "empty", "students": ()}, "no submission of 01_basics in"),
+        ({"seed": -1}, "the seed must not be negative"),
+        ({"jobs": 0}, "at least one job"),
+        ({"out": "in/grades"}, "where results would be taken for hand-ins"),
+        ({"out": "in"}, "where results would be taken for hand-ins"),
+        ({"out": "out?1"}, "question mark"),
+        ({"out": "out/seed-01_basics.json"}, "is a file"),
+    ],
+)
+def test_wrong_use_is_said_clearly_and_changes_nothing(given, says, tmp_path):
+    for student in ("ada", "bob"):
+        (tmp_path / "in" / student).mkdir(parents=True)
+        (tmp_path / "in" / student / "basics.ipynb").write_text("{}")
+    for name in ("empty", "out"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "out" / "seed-01_basics.json").write_text('{"seed": 7}')
+    before = sorted(path for path in tmp_path.rglob("*") if path.suffix)
+    given = {"chapter": "01_basics", "submissions": "in", "out": "out", "students": ("ada", "bbo")} | given
+    given |= {name: tmp_path / given[name] for name in ("submissions", "out")}
+    with pytest.raises(ValueError, match=re.escape(says)):
+        run.grade(**given)
+    assert sorted(path for path in tmp_path.rglob("*") if path.suffix) == before
+    assert (tmp_path / "out" / "seed-01_basics.json").read_text() == '{"seed": 7}'
+
+
+def test_a_number_that_the_kernel_cannot_hold_is_no_limit(capsys):
+    with pytest.raises(SystemExit):
+        main(["grade", "01_basics", "--limit", "memory_bytes=1e30"])
+    assert "memory_bytes must be a number above zero and below" in capsys.readouterr().err
