@@ -1226,6 +1226,7 @@ def random_expressions(rng):
         "y = (a * b).tanh() - c / a",
         "y = (a + b).log() ** 3 * c.exp()",
         "y = (a - 3).relu() + (b + 1).relu() ** 2 + c ** -1.5",
+        "y = (a - 3) ** 3 * b + (c - 3) ** 2",
     ):
         yield Case(f"{step} at random numbers", "values", ({"a": a, "b": b, "c": c}, [step]))
     near = {"a": float(rng.uniform(0.05, 0.95)), "b": -float(rng.uniform(0.05, 0.95))}

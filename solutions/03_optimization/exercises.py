@@ -78,6 +78,8 @@ def random_sgd(rng):
     yield descent("Nesterov momentum with decay", "decay and Nesterov", start, given, [nesterov] * 4)
     holes = [[g if (i + j) % 3 else None for i, g in enumerate(step)] for j, step in enumerate(given)]
     yield descent("some gradients are None", "in place", start, holes, [full] * 4, kw={"in_place": True})
+    twins = [[drawn(rng, 2), drawn(rng, 2)] for _ in range(4)]
+    yield descent("two parameters of one shape", "momentum", twins[0], twins[1:], [{"lr": lr, "momentum": mu}] * 3)
 
 
 def sgd_variant(
@@ -312,6 +314,8 @@ def random_adam(rng):
         yield descent(about, "weight decay", start, given, [arguments] * 5)
     holes = [[g if (i + j) % 3 else None for i, g in enumerate(step)] for j, step in enumerate(given)]
     yield descent("some gradients are None", "in place", start, holes, [{"lr": lr}] * 5, kw={"in_place": True})
+    twins = [[drawn(rng, 2), drawn(rng, 2)] for _ in range(4)]
+    yield descent("two parameters of one shape", "values", twins[0], twins[1:], [{"lr": lr, "betas": betas}] * 3)
 
 
 def adam_variant(
@@ -691,7 +695,7 @@ def random_logits(rng):
         drawn(rng, 3, 2),
         torch.from_numpy(rng.random((3, 2))),
     )
-    far = torch.from_numpy(rng.uniform(300, 900, 4) * [1, -1, 1, -1])
+    far = torch.from_numpy(rng.uniform(720, 900, 4) * [1, -1, 1, -1])  # exp of the positive ones is infinite
     yield losses("large logits, right and wrong", "large logits", far, f64([1.0, 0.0, 0.0, 1.0]))
     yield losses("large logits in float32", "large logits", far.float(), tensor([0.0, 1.0, 1.0, 1.0]))
     yield losses("gradient of random logits", "gradient", z, labels(5), gradient=True)

@@ -59,6 +59,8 @@ def random_ranges(rng):
         yield Case("a range far from zero", "ranges without zero", (high + 90, high + 100))
         yield Case("a symmetric range", "float32", (-high, high))
         yield Case("a range below epsilon", "float32", (low * 1e-6, high * 1e-6))
+    n = 2 * int(rng.integers(3, 100))
+    yield Case(f"from {-n - 0.5} to {254.5 - n}: half a step", "values", (-n - 0.5, 254.5 - n))
     yield Case("the ends exchanged", "errors", (high, low), raises=ValueError)
     yield Case("an infinite end", "errors", (-np.inf, high), raises=ValueError)
     yield Case("nan", "errors", (low, np.nan), raises=ValueError)
@@ -107,6 +109,9 @@ CHOOSE_QPARAMS = Exercise(
         ),
         Case("from -3 to 5", "values", (-3.0, 5.0), expected={"scale": 0.0313725508749485, "zero_point": 96}),
         Case(
+            "the zero point is 2.5 before rounding", "values", (-2.5, 252.5), expected={"scale": 1.0, "zero_point": 2}
+        ),
+        Case(
             "all positive", "ranges without zero", (0.5, 3.0), expected={"scale": 0.0117647061124444, "zero_point": 0}
         ),
         Case(
@@ -151,6 +156,11 @@ CHOOSE_QPARAMS = Exercise(
             "cutting the fraction off the zero point",
             ranged(zero=lambda low, high, s: int(-low / s)),
             hint="int() and .astype(int) drop the fraction. The nearest code to 113.509 is another one.",
+        ),
+        Mistake(
+            "rounding half a step of the zero point up",
+            ranged(zero=lambda low, high, s: np.floor(-low / s + float32(0.5))),
+            hint="2.5 is as near to 2 as to 3. Which of the two does np.round give, and so torch?",
         ),
         Mistake(
             "a range that does not hold zero",
@@ -216,6 +226,8 @@ def random_reals(rng):
         yield Case("exact halves of a step of 1/4", "halves", (halves / 4, Q(0.25, zero_point)))
     far = (rng.normal(size=8) * 1000).astype(float32)
     yield Case("numbers far outside", "clamp", (far, Q(0.5, int(rng.integers(1, 255)))))
+    wide = (rng.uniform(1, 2, 8) * [4e4, -4e4, 3e9, -3e9, 5e4, -5e4, 6e9, -6e9]).astype(float32)
+    yield Case("steps that no int16 and no int32 holds", "clamp", (wide, Q(1, int(rng.integers(1, 255)))))
     scales = (2 / np.arange(101, 255, 2)).astype(float32)  # here x / s and x * (1 / s) part company at some halves
     for scale in rng.choice(scales, 6):
         halves = ((np.arange(3, 60) + 0.5) * np.float64(scale)).astype(float32)
@@ -662,6 +674,12 @@ def random_convolutions(rng):
     )
     yield Case(
         "outputs that no groups divide", "errors", (codes(4, 2, 2), zx, kernels(3, 2, 1, 1), 1, 0, 2), raises=ValueError
+    )
+    yield Case(
+        "one channel that no group takes",
+        "errors",
+        (codes(5, 2, 2), zx, kernels(4, 2, 1, 1), 1, 0, 2),
+        raises=ValueError,
     )
     yield Case("a kernel as large as the image: allowed", "errors", (codes(2, 3, 2), zx, kernels(2, 2, 3, 2)))
     yield Case("one channel in each group: allowed", "errors", (codes(2, 2, 2), zx, kernels(4, 1, 1, 1), 1, 0, 2))
