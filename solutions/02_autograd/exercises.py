@@ -942,6 +942,7 @@ def random_checks(rng):
     yield Case("a small gradient off by too much", "tolerance", (squares(uneven, one), uneven, right_gradient(uneven)))
     yield Case("large gradients, off by too much", "tolerance", (squares(big, 1 + 3e-6), big, right_gradient(big)))
     small = 1e-3 * x
+    yield Case("no difference and no tolerance", "tolerance", (squares(x), x, right_gradient(x), 0.0))
     yield Case("small gradients, off by half", "tolerance", (squares(small, 1.5), small, right_gradient(small), 1e-2))
     yield Case("small gradients, off by half", "tolerance", (squares(small, 1.5), small, right_gradient(small), 1e-4))
     single = x.float()

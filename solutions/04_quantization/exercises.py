@@ -367,6 +367,7 @@ DEQUANTIZE = Exercise(
     minutes=4,
     parts=("values", "codes below the zero point", "inputs untouched"),
     second_of_card=True,
+    tolerance=1e-5,  # scale * code - scale * zero_point is as right, and rounds twice
     cases=(
         Case(
             "codes from the zero point up",
