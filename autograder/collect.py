@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from nbgrader.exchange.default import ExchangeCollect
-from nbgrader.utils import ignore_patterns
 
 from .handins import opened
 
@@ -43,21 +42,20 @@ class Collect(ExchangeCollect):
     def _copy(self, source: Path, dest: str) -> None:
         if source.is_symlink():
             raise OSError("It is a link, not a folder of the learner's own.")
-        skipped = ignore_patterns(self.coursedir.ignore, self.coursedir.include, self.coursedir.max_file_size, self.log)
 
-        def left_out(folder: str, names: Sequence[str]) -> set[str]:
-            links = {name for name in names if (Path(folder) / name).is_symlink()}
-            for name in sorted(links):
+        def links(folder: str, names: Sequence[str]) -> set[str]:
+            found = {name for name in names if os.path.islink(os.path.join(folder, name))}
+            for name in sorted(found):
                 self.log.error("Left out of what is collected, as it is a link: %r", os.path.join(folder, name))
-            return links | set(skipped(folder, [name for name in names if name not in links]))
+            return found
 
         if self.get_size(str(source)) > 1000 * self.coursedir.max_dir_size:
             raise RuntimeError("It is larger than CourseDirectory.max_dir_size.")
         with tempfile.TemporaryDirectory() as place:
             own = os.path.join(place, "own")
             real = source.parent.resolve() / source.name  # links that lead to the exchange are the instructor's own
-            shutil.copytree(real, own, ignore=left_out, copy_function=_taken)
-            super().do_copy(own, dest)
+            shutil.copytree(real, own, ignore=links, copy_function=_taken)
+            super().do_copy(own, dest)  # which leaves out what the course's settings say
 
 
 def _taken(source: str, dest: str) -> None:

@@ -164,9 +164,8 @@ def test_nothing_that_learners_see_or_run_tells_the_seed(batch):
     assert len(shown) > len(EVERY)
     assert not [path for path in shown if str(SEED) in path.read_text()]
     first, second = (run.job(hostile.CHAPTER, {}, seed)[0] for seed in (SEED, SEED + 1))
-    assert (
-        first.requests != second.requests and first.seed == second.seed == 0
-    )  # what the learner's own code starts from
+    assert first.requests != second.requests
+    assert first.seed == second.seed == 0  # what the learner's own code starts from
 
 
 def test_what_the_sandbox_is_asked_holds_no_answer():
